@@ -1,7 +1,8 @@
 """The one byte form of whatever is hashed or signed: JSON as RFC 8785 (JCS) writes it, over a smaller domain.
 
-1. The domain: null, booleans, integers of at most 53 bits and a sign, strings without lone surrogates, arrays,
-   and objects with string keys. No floating-point number has a place in it: money is micro-dollars, time is text.
+1. The domain: null, booleans, integers of at most 53 bits and a sign, strings without lone surrogates,
+   arrays, and objects with string keys. No floating-point number has a place in it: money is micro-dollars,
+   time is text.
 2. One value has one encoding; `parse_canonical` refuses every other one (white space, another order of keys,
    a doubled key, a needless escape, `1.0`, `-0`), so that equal bytes and equal values are the same thing.
 3. RFC 8785 orders keys by UTF-16 code units, msgspec by UTF-8 bytes. The two differ only where a key holds a

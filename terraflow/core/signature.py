@@ -1,12 +1,13 @@
 """Ed25519 signatures over DSSE envelopes: signing, key ids, verification.
 
-1. What is signed is DSSE's pre-authentication encoding of the payload's type and bytes, so that a signature made
-   for one type of document never counts for another. Source: DSSE protocol.md and envelope.md, version 1.0.0.
-2. An envelope is one canonical JSON object; base64 is the standard alphabet, padded, with its unused bits zero.
-   The verifier compares encodings, so that changing any byte of an envelope makes it invalid, whichever it is.
-   (DSSE lets a verifier accept the URL-safe alphabet as well; ours reads only what we write.)
-3. Every signature in an envelope must be by a known key and must hold, and no key signs twice. A signature that
-   cannot be checked is refused rather than skipped: skipping would let its bytes change unnoticed.
+1. What is signed is DSSE's pre-authentication encoding of the payload's type and bytes, so that a signature
+   made for one type of document never counts for another. Source: DSSE protocol.md and envelope.md, version
+   1.0.0.
+2. An envelope is one canonical JSON object; base64 is the standard alphabet, padded, with its unused bits
+   zero. The verifier compares encodings, so that changing any byte of an envelope makes it invalid, whichever
+   it is. (DSSE lets a verifier accept the URL-safe alphabet as well; ours reads only what we write.)
+3. Every signature in an envelope must be by a known key and must hold, and no key signs twice. A signature
+   that cannot be checked is refused rather than skipped: skipping would let its bytes change unnoticed.
 4. A key id is the SHA-256 of the key's DER SubjectPublicKeyInfo, in lower-case hexadecimal.
 """
 
@@ -32,7 +33,8 @@ SIGNATURES_MAX = 16
 
 
 class SignatureInvalid(ValueError):
-    """The envelope is not one that the given keys signed; the text says why, and never quotes the envelope."""
+    """The envelope is not one that the given keys signed; the text says why, and never quotes the
+    envelope."""
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
