@@ -1,0 +1,1 @@
+"""The process: settings, telemetry, wiring, and the HTTP server around the gateway."""

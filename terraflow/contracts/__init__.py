@@ -1,0 +1,1 @@
+"""What was agreed: contracts, capabilities, the signed bundle, the exclusion table and the plan."""

@@ -1,0 +1,1 @@
+"""The words everything else is said in: pure, without I/O, clock or framework."""

@@ -1,0 +1,1 @@
+"""One governed request, from its first byte to its record."""

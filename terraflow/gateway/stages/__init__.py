@@ -1,0 +1,1 @@
+"""One file a step of the pipeline, each named for its verb."""

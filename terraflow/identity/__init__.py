@@ -1,0 +1,1 @@
+"""Who calls: application keys. Users, roles and sessions come with the console."""

@@ -1,0 +1,173 @@
+"""The model providers, as the pipeline sees them.
+
+1. A provider MUST translate everything its vendor says into the types of this module; nothing of a vendor's wording
+   leaves it. It MUST raise `ProviderFailure` and no other exception for anything the vendor or the network did.
+2. A provider MUST send `Call.output_tokens_max` as the vendor's own output limit, always.
+3. A provider MUST NOT retry, fall back, or sleep: recovery is the gateway's.
+4. A request field that the vendor cannot take MUST raise `Failure.UNSUPPORTED_FIELD` before anything is sent; it is
+   never dropped.
+5. `stream` MUST raise before the first chunk if the call fails before it, and MUST close the vendor's connection when
+   the iterator is closed.
+6. The neutral request and answer have the shape of OpenAI's chat completions, which every kind of provider
+   translates to and from (docs/adr/0002-neutral-shape.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Failure(StrEnum):
+    """Every way in which a provider's call can fail. The recovery table has a row for each."""
+
+    CONNECT = "connect"
+    """No connection, or it broke before a byte of the request could have been acted on."""
+    TIMEOUT = "timeout"
+    """The call's deadline passed; the vendor may have worked."""
+    CUT_OFF = "cut_off"
+    """The answer ended before it was whole."""
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    SERVER_ERROR = "server_error"
+    AUTHENTICATION = "authentication"
+    """Our credential, quota or account was refused."""
+    MODEL_NOT_FOUND = "model_not_found"
+    MALFORMED = "malformed"
+    """A success that is not in the vendor's shape, a 200 that holds an error among them."""
+    REJECTED_CONTENT = "rejected_content"
+    """The vendor refused the caller's messages or tool schemas, or named nothing."""
+    MISMATCH = "mismatch"
+    """The vendor refused another field: another route may take it."""
+    UNSUPPORTED_FIELD = "unsupported_field"
+    """The adapter knows that the vendor has no such field; nothing was sent."""
+    CONTENT_FILTERED = "content_filtered"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one call. Every token is counted in exactly one field, so that a cost is a plain sum of products.
+
+    Vendors disagree: OpenAI counts cached and audio tokens inside its prompt tokens and reasoning inside its
+    completion tokens, Anthropic counts cache reads and writes beside its input tokens. Adapters translate.
+    """
+
+    input: int = 0
+    cached_input: int = 0
+    cache_write: int = 0
+    audio_input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    audio_output: int = 0
+    estimated: bool = False
+
+    @property
+    def input_total(self) -> int:
+        """What an OpenAI client knows as `prompt_tokens`."""
+        return self.input + self.cached_input + self.cache_write + self.audio_input
+
+    @property
+    def output_total(self) -> int:
+        """What an OpenAI client knows as `completion_tokens`."""
+        return self.output + self.reasoning + self.audio_output
+
+
+class ProviderFailure(Exception):
+    """A provider's call failed. Carries no text of the vendor's or the caller's.
+
+    `usage` is what the vendor is known to have counted, if it said; `reached` is whether the request may have been
+    acted on, and so may have to be paid for.
+    """
+
+    def __init__(
+        self,
+        failure: Failure,
+        *,
+        reached: bool,
+        retry_after_s: float | None = None,
+        usage: Usage | None = None,
+        fields: tuple[str, ...] = (),
+        status: int | None = None,
+    ) -> None:
+        super().__init__(failure.value)
+        self.failure = failure
+        self.reached = reached
+        self.retry_after_s = retry_after_s
+        self.usage = usage
+        self.fields = fields
+        self.status = status
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request in neutral form.
+
+    `document` is the parsed chat body as it will be sent on: strictly parsed JSON, without `model`, `stream`,
+    `stream_options` and the fields that say how long an answer may be, which travel beside it.
+    """
+
+    document: dict[str, Any]
+    stream: bool
+    include_usage: bool
+    output_tokens_max: int | None
+    choices: int
+    tool_names: tuple[str, ...]
+    output_schema: dict[str, Any] | None
+    model: str | None
+    size_bytes: int
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation, oldest first."""
+        return self.document["messages"]  # type: ignore[no-any-return]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt on the capability that the provider speaks for.
+
+    `timeout_s` bounds the whole call; `reasoning_budget_tokens` is the contract's, None for none.
+    """
+
+    request: ModelRequest
+    output_tokens_max: int
+    reasoning_budget_tokens: int | None
+    timeout_s: float
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """A whole answer. `choices` are OpenAI chat choices: `index`, `message`, `finish_reason`, perhaps `logprobs`.
+
+    `extras` holds the vendor's further top-level fields that clients know (`system_fingerprint`, `service_tier`).
+    """
+
+    choices: list[dict[str, Any]]
+    usage: Usage
+    extras: dict[str, Any] = {}
+
+
+class Chunk(msgspec.Struct, kw_only=True):
+    """A piece of a streamed answer. `choices` are OpenAI chunk choices: `index`, `delta`, `finish_reason`, …
+
+    The vendor's final usage comes as a chunk with `usage` set and usually no choices.
+    """
+
+    choices: list[dict[str, Any]]
+    usage: Usage | None = None
+    extras: dict[str, Any] = {}
+
+
+class Provider(Protocol):
+    """One capability behind its vendor's API: endpoint, credential and model name are bound when it is opened."""
+
+    async def complete(self, call: Call) -> Answer:
+        """The whole answer. Raises ProviderFailure; cancelling it closes the vendor's connection."""
+        ...
+
+    def stream(self, call: Call) -> AsyncIterator[Chunk]:
+        """The answer piece by piece; see rule 5 of this module."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Idempotent."""
+        ...

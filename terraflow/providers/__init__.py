@@ -1,0 +1,1 @@
+"""The model vendors, each behind the same port, each with one table of failures."""

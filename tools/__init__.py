@@ -1,0 +1,1 @@
+"""Checks and generators of this repository; nothing here ships."""
