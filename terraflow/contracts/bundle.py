@@ -10,27 +10,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
 from terraflow.contracts.capability import Capability
 from terraflow.contracts.contract import Contract
-
-
-class Level(StrEnum):
-    """Whose budget it is."""
-
-    WORKLOAD = "workload"
-    BUSINESS_UNIT = "business_unit"
-    TENANT = "tenant"
-
-
-class Window(StrEnum):
-    """The period a budget covers, in UTC; a window is a key, it is never reset."""
-
-    HOUR = "hour"
-    MONTH = "month"
+from terraflow.core.budget import Level as Level
+from terraflow.core.budget import Window as Window
 
 
 class TenantEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

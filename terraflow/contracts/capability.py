@@ -2,7 +2,7 @@
 
 1. Every field that the exclusion table reads is required: a capability whose author forgot one cannot be built, so
    an omission can never permit.
-2. Prices are micro-dollars per million tokens. An absent price is unknown, never zero.
+2. A paid capability without prices is never used: an unknown price does not count as zero.
 3. A secret is named (`env:NAME`), never held.
 """
 
@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 import msgspec
 
 from terraflow.contracts.script import Script
+from terraflow.core.prices import Prices as Prices
 
 
 class ProviderKind(StrEnum):
@@ -61,18 +62,6 @@ class DataTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     trains: bool
     retention_days: int
-
-
-class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Micro-dollars per million tokens, as each kind of token is counted once (see `ports.upstream.Usage`)."""
-
-    input: int
-    output: int
-    cached_input: int | None = None
-    cache_write: int | None = None
-    reasoning: int | None = None
-    audio_input: int | None = None
-    audio_output: int | None = None
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
