@@ -1,0 +1,132 @@
+"""Which black-box test saw which reason code over the wire: `terraflow/core/raised_by.json`.
+
+1. A test takes the fixture `raised` and hands it what came over the wire. It returns the code and fails the test
+   when header and body disagree, when the code is none of its surface, or when the status is not the registry's.
+2. Only a green session writes. A session that ran the whole suite replaces the file, so that an entry goes with
+   its test. Any other session only adds, for it cannot know what the tests that it left out would have seen.
+3. Of several tests that saw a code, the file names the one whose id sorts first; it changes only with the suite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from terraflow.core.reasons import Code, Console, Governed, Kind, ModelApi, reason
+
+RAISED_BY = "terraflow/core/raised_by.json"
+
+BEFORE_GOVERNANCE = (Governed.APP_UNAUTHENTICATED, Governed.QUEUE_SHED, Governed.UNKNOWN_WORKLOAD)
+"""Governed codes that may stand in an error body without a reason header; the last one on batches."""
+
+Sightings = dict[str, str]
+SEEN = pytest.StashKey[Sightings]()
+DESELECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+class Raised:
+    """What one test saw."""
+
+    def __init__(self, test: str, seen: Sightings) -> None:
+        self._test = test
+        self._seen = seen
+
+    def __call__(self, response: Any) -> Code:
+        """Records the code of an HTTP response of httpx2's shape, its body read. Returns the code."""
+        path = getattr(response.url, "path", str(response.url))
+        return self.wire(response.status_code, response.headers, response.content, path)
+
+    def wire(self, status: int, headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
+        """Records the code of an HTTP response in its parts; `headers` has lower-case names or ignores case."""
+        code = code_of(headers, body, path)
+        row = reason(code)
+        assert row.kind is not Kind.RECORDED_ONLY, f"{code} is never the code of a response"
+        if code is not Governed.IDEMPOTENCY_REPLAY:
+            allowed = {row.status, row.second.status if row.second else row.status}
+            assert status in allowed, f"{code} came with {status}, the registry says {allowed}"
+        return self._record(code)
+
+    def code(self, code: Code, seen: object) -> Code:
+        """Records a code that is not a response's own: a route's exclusion, a further reason, a stream's outcome.
+        `seen` is the JSON that came over the wire and must hold the code as a string of its own."""
+        assert str(code) in set(_strings(seen)), f"{code} is not in what came over the wire"
+        return self._record(code)
+
+    def _record(self, code: Code) -> Code:
+        name = f"{reason(code).surface}/{code}"
+        self._seen[name] = min(self._test, self._seen.get(name, self._test))
+        return code
+
+
+def code_of(headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
+    """The code of an HTTP response. The surface of a code in an error body alone follows from the path."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        parsed = None
+    outer = parsed if isinstance(parsed, dict) else {}
+    in_header = headers.get("x-terraflow-reason")
+    in_body = (outer.get("terraflow") or {}).get("reason_code")
+    if in_header and in_body:
+        assert in_header == in_body, f"the header says {in_header}, the body {in_body}"
+    if in_header or in_body:
+        return Governed(in_header or in_body)
+    error = outer.get("error")
+    assert isinstance(error, dict) and error.get("code"), "the response carries no reason code"
+    if path.startswith("/api/"):
+        return Console(error["code"])
+    before = [code for code in BEFORE_GOVERNANCE if code == error["code"]]
+    return before[0] if before else ModelApi(error["code"])
+
+
+def merged(kept: Sightings, seen: Sightings, whole_suite: bool) -> Sightings:
+    """The file's new content after a green session, by rules 2 and 3."""
+    if whole_suite:
+        return dict(sorted(seen.items()))
+    both = {name: min(kept.get(name, test), test) for name, test in seen.items()}
+    return dict(sorted((kept | both).items()))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in _strings(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _strings(part)]
+    return []
+
+
+def _ran_whole_suite(config: pytest.Config) -> bool:
+    left_out = config.stash[DESELECTED] or config.getoption("ignore") or config.getoption("ignore_glob")
+    return not left_out and list(config.args) == config.getini("testpaths")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SEEN] = {}
+    config.stash[DESELECTED] = []
+
+
+@pytest.fixture
+def raised(request: pytest.FixtureRequest) -> Raised:
+    """Records the reason codes that this test sees over the wire."""
+    return Raised(request.node.nodeid, request.config.stash[SEEN])
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[DESELECTED].append(item)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    if exitstatus != pytest.ExitCode.OK or config.getoption("collectonly"):
+        return
+    path = config.rootpath / RAISED_BY
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    content = merged(kept, config.stash[SEEN], _ran_whole_suite(config))
+    if content != kept:
+        path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
