@@ -31,12 +31,13 @@ $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
 test: setup-dev  ## all tests
 	@$(BIN)/python -m pytest
 
-check: setup-dev  ## format, lint, types, imports, generated pages
+check: setup-dev  ## format, lint, types, imports, generated pages, reason codes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tools.fresh
+	@$(BIN)/python -m tools.reasons_check
 
 fix: setup-dev  ## format, mend what lint can mend, write the generated pages
 	@$(BIN)/ruff format .
