@@ -3,14 +3,16 @@
 The store appends the leaves (ports.store); this port reads them back, keeps the Merkle tree's tiles and the signed
 checkpoints, and never changes a leaf.
 
-1. A tenant's leaves MUST be numbered 0, 1, 2, … without a gap, in commit order. A leaf that was ever returned MUST NOT
-   change, and its index MUST NOT be given to another.
+1. A tenant's leaves MUST be numbered 0, 1, 2, … without a gap, in commit order. A leaf that was ever returned
+   MUST NOT change, and its index MUST NOT be given to another.
 2. Only committed leaves MUST be returned: what a power cut could still take away is not there yet.
-3. `publish` MUST be one durable transaction: tiles, checkpoint and tree size together or not at all. It MUST refuse a
-   checkpoint whose size is not above the published one's (LedgerConflict), so that two integrators cannot both win.
+3. `publish` MUST be one durable transaction: tiles, checkpoint and tree size together or not at all. It MUST
+   refuse a checkpoint whose size is not above the published one's (LedgerConflict), so that two integrators
+   cannot both win.
 4. A tile row MAY be written again only with more hashes after the ones it had: a tile only grows, to 256 hashes.
 5. A tenant that has no log has size 0, no checkpoint and no tiles; asking for it is no error.
-6. Verbs block; they are called from a thread that may, never from the event loop. They MUST be safe from any thread.
+6. Verbs block; they are called from a thread that may, never from the event loop. They MUST be safe from any
+   thread.
 7. The database failing MUST raise `StoreUnavailable`.
 
 Sizes and indexes count leaves. Hashes are 32 bytes, SHA-256 as RFC 6962 section 2.1 uses it.

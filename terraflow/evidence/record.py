@@ -1,0 +1,253 @@
+"""What is recorded of a governed request: two leaves, `intent` before anything runs and `outcome` at its end.
+
+1. Facts, never content: digests, sizes, classes, codes, counts, costs. What names a thing is its id in the bundle.
+2. Every fact that the policy table reads is there, so that a decision can be asked again from the record and the
+   bundle it names: the request's facts, and of each capability what the plane knew of it at that instant.
+3. A field at its default is left out, and the default is part of schema 1.
+4. An encoded record is canonical JSON of at most 65 535 bytes. A longer one keeps its head and gives the digest of
+   its tables instead of them (`detached`); `detached_tables` gives the bytes of that digest.
+5. Integers stay below 2^53, and no field is a float: durations are whole milliseconds, money is micro-dollars.
+6. A digest is SHA-256 in lower-case hexadecimal.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from time import gmtime, strftime
+
+import msgspec
+
+from terraflow.core.canonical import canonical
+from terraflow.core.types import Instant
+from terraflow.evidence.tiles import ENTRY_BYTES_MAX
+
+SCHEMA = 1
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a record."""
+
+
+class Bundle(_Row, frozen=True):
+    """The bundle that was in force."""
+
+    sequence: int
+    digest: str
+
+
+class Contract(_Row, frozen=True):
+    """The contract that governed the workload."""
+
+    id: str
+    version: int
+
+
+class Scan(_Row, frozen=True):
+    """What the scan found: `detectors` counts findings by detector, `bytes` is what was scanned."""
+
+    data_class: str
+    types: tuple[str, ...] = ()
+    detectors: dict[str, int] = {}
+    bytes: int = 0
+    attachments: int = 0
+
+
+class Tools(_Row, frozen=True):
+    """The tools the request offered; the digest is of their definitions in canonical form."""
+
+    count: int
+    digest: str
+
+
+class Request(_Row, frozen=True):
+    """The request's facts. `input_tokens_bound` is the most tokens its input can be."""
+
+    digest: str
+    bytes: int
+    declared_class: str | None = None
+    declared_types: tuple[str, ...] = ()
+    scan: Scan | None = None
+    tools: Tools | None = None
+    stream: bool = False
+    pinned: str | None = None
+    max_output_tokens: int | None = None
+    input_tokens_bound: int | None = None
+    question_type: str | None = None
+    deadline_ms: int | None = None
+    idempotency_key_digest: str | None = None
+
+
+class PolicyRow(_Row, frozen=True):
+    """One capability as the policy saw it: its exclusion (None: permitted), and what is not in the bundle.
+
+    `slots_free` None: the capability has no limit in flight. `worst_case_micro_usd` None: not priced.
+    """
+
+    capability: str
+    exclusion: str | None = None
+    health: str = "healthy"
+    enabled: bool = True
+    inside_boundary: bool = True
+    slots_free: int | None = None
+    worst_case_micro_usd: int | None = None
+
+
+class Window(_Row, frozen=True):
+    """A budget line that the first reservation touched: level, its owner's id, the window's key."""
+
+    level: str
+    of: str
+    window: str
+
+
+class Detached(_Row, frozen=True):
+    """The tables that were too long for a leaf: their names, and size and digest of their canonical form."""
+
+    fields: tuple[str, ...]
+    bytes: int
+    digest: str
+    note: str = "too long for one leaf"
+
+
+class Intent(_Row, frozen=True, tag="intent", tag_field="kind"):
+    """The decision, durable before anything runs."""
+
+    schema: int
+    request_id: str
+    tenant: str
+    time: str
+    application: str
+    mouth: str
+    business_unit: str | None = None
+    workload: str | None = None
+    priority: int | None = None
+    bundle: Bundle | None = None
+    contract: Contract | None = None
+    request: Request | None = None
+    policy: tuple[PolicyRow, ...] = ()
+    plan: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    reserved_micro_usd: int = 0
+    reserved: tuple[Window, ...] = ()
+    detached: Detached | None = None
+
+
+class Usage(_Row, frozen=True):
+    """Tokens by how they are priced; `input` counts those that no other field counts."""
+
+    input: int = 0
+    cached: int = 0
+    cache_written: int = 0
+    output: int = 0
+    reasoning: int = 0
+    audio_input: int = 0
+    audio_output: int = 0
+
+
+class Attempt(_Row, frozen=True):
+    """One call of a capability: `kind` says why it was made, `failure` is None when it answered.
+
+    `estimated`: the usage is our count, not the provider's. `overrun`: it cost more than its reservation.
+    """
+
+    capability: str
+    kind: str = "first"
+    failure: str | None = None
+    latency_ms: int = 0
+    usage: Usage | None = None
+    cost_micro_usd: int = 0
+    estimated: bool = False
+    overrun: bool = False
+    replica: str | None = None
+    hint: str | None = None
+
+
+class Answer(_Row, frozen=True):
+    """The answer as it was released."""
+
+    digest: str
+    bytes: int
+
+
+class Outcome(_Row, frozen=True, tag="outcome", tag_field="kind"):
+    """How the request ended. `original_request_id` names the request whose outcome a replay or cache hit
+    repeats."""
+
+    schema: int
+    request_id: str
+    tenant: str
+    time: str
+    reason_code: str
+    status: int
+    reasons: tuple[str, ...] = ()
+    detail: str | None = None
+    capability: str | None = None
+    original_request_id: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage | None = None
+    cost_micro_usd: int = 0
+    savings_micro_usd: int = 0
+    answer: Answer | None = None
+    validation: tuple[str, ...] = ()
+    recovered: bool = False
+    detached: Detached | None = None
+
+
+Record = Intent | Outcome
+TABLES: dict[type[Intent] | type[Outcome], tuple[str, ...]] = {
+    Intent: ("notes", "plan", "policy", "request", "reserved"),
+    Outcome: ("attempts", "detail", "reasons", "validation"),
+}
+
+
+class RecordTooLong(Exception):
+    """A record whose head alone does not fit a leaf: one of its ids is absurdly long."""
+
+
+def encode(record: Record) -> bytes:
+    """The record as one leaf's entry (rule 4)."""
+    entry = canonical(record)
+    if len(entry) <= ENTRY_BYTES_MAX:
+        return entry
+    tables = detached_tables(record)
+    fields = TABLES[type(record)]
+    detached = Detached(fields=fields, bytes=len(tables), digest=digest(tables))
+    entry = canonical(msgspec.structs.replace(record, **_empty(record, fields), detached=detached))
+    if len(entry) > ENTRY_BYTES_MAX:
+        raise RecordTooLong(record.request_id)
+    return entry
+
+
+def detached_tables(record: Record) -> bytes:
+    """The canonical form of the tables that a record too long for a leaf leaves out."""
+    return canonical({field: getattr(record, field) for field in TABLES[type(record)]})
+
+
+def _empty(record: Record, fields: tuple[str, ...]) -> dict[str, object]:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(record)}
+    return {name: None if defaults[name] is None else () for name in fields}
+
+
+def decode(entry: bytes) -> Record:
+    """The record of an entry; raises msgspec.ValidationError for what is not one of schema 1."""
+    return _decoder.decode(entry)
+
+
+_decoder = msgspec.json.Decoder(Record)
+
+
+def digest(raw: bytes) -> str:
+    """A digest as records write it (rule 6)."""
+    return sha256(raw).hexdigest()
+
+
+def rfc3339(at: Instant) -> str:
+    """An instant as records write it: UTC, microseconds, `Z`."""
+    seconds, micro = divmod(at, 1_000_000)
+    return f"{_second(seconds)}.{micro:06d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))

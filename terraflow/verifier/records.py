@@ -1,0 +1,122 @@
+"""Records, checked a stretch at a time, so that several processes can share the work.
+
+1. An entry is canonical JSON of schema 1, of the log's own tenant, and is an `intent` or an `outcome`.
+2. A request has one intent and at most one outcome, which comes after it. (An intent without an outcome is a
+   request that was running, and is counted as open.)
+3. The bundle's hashes are the level-0 tile's, and its entries are the lines of the readable copy.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from terraflow.verifier.formats import Refused, parse_json
+from terraflow.verifier.layout import RECORDS, bundle_name, tile_name
+from terraflow.verifier.tree import TILE, WIDTH, leaf_hash, perfect_root
+
+_REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
+_TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\.[0-9]{6}Z")
+
+
+class Stretch(NamedTuple):
+    """Bundles first <= index < end of a log, what they must be, and where they begin in the readable copy."""
+
+    directory: str
+    tenant: str
+    size: int
+    first: int
+    end: int
+    digests: dict[str, bytes]
+    offset: int
+
+
+class Checked(NamedTuple):
+    """What a stretch gave: joined leaf hashes, joined roots of its full tiles, joined ids by kind of record."""
+
+    hashes: bytes
+    tile_roots: bytes
+    intents: bytes
+    outcomes: bytes
+
+
+def check_stretch(stretch: Stretch) -> Checked:
+    """Read and check a stretch's bundles and level-0 tiles. Raises Refused."""
+    directory = Path(stretch.directory)
+    hashes, roots = [], []
+    facts = _Facts(stretch.tenant)
+    with (directory / RECORDS).open("rb") as readable:
+        readable.seek(stretch.offset)
+        for index in range(stretch.first, stretch.end):
+            name = bundle_name(index, stretch.size)
+            entries = split_bundle(read_listed(directory, name, stretch.digests), name)
+            if len(entries) != min(stretch.size - index * WIDTH, WIDTH):
+                raise Refused(name, "holds another number of records than its name says")
+            lines = b"\n".join(entries) + b"\n"
+            if readable.read(len(lines)) != lines:
+                raise Refused(RECORDS, f"differs from {name}")
+            for number, entry in enumerate(entries, index * WIDTH):
+                facts.add(entry, f"{name}: record {number}")
+            joined = b"".join(map(leaf_hash, entries))
+            tile = tile_name(0, index, stretch.size)
+            if read_listed(directory, tile, stretch.digests) != joined:
+                raise Refused(tile, f"does not hold the hashes of the records in {name}")
+            hashes.append(joined)
+            if len(joined) == TILE:
+                roots.append(perfect_root(joined))
+    return Checked(b"".join(hashes), b"".join(roots), b"".join(facts.intents), b"".join(facts.outcomes))
+
+
+class _Facts:
+    """The request ids of a stretch, in order, by kind (rules 1 and 2)."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._ended: set[bytes] = set()
+        self.intents: list[bytes] = []
+        self.outcomes: list[bytes] = []
+
+    def add(self, entry: bytes, where: str) -> None:
+        record = parse_json(entry, where)
+        if not isinstance(record, dict) or record.get("schema") != 1 or type(record["schema"]) is not int:
+            raise Refused(where, "is not a record of schema 1")
+        if record.get("tenant") != self._tenant:
+            raise Refused(where, "is a record of another tenant")
+        request_id, time = record.get("request_id"), record.get("time")
+        if not isinstance(request_id, str) or _REQUEST_ID.fullmatch(request_id) is None:
+            raise Refused(where, "names no request")
+        if not isinstance(time, str) or _TIME.fullmatch(time) is None:
+            raise Refused(where, "has no time of its own")
+        number = bytes.fromhex(request_id[4:])
+        kind = record.get("kind")
+        if kind == "outcome":
+            self._ended.add(number)
+            self.outcomes.append(number)
+        elif kind != "intent":
+            raise Refused(where, "is neither an intent nor an outcome")
+        elif number in self._ended:
+            raise Refused(where, "is an intent that comes after its outcome")
+        else:
+            self.intents.append(number)
+
+
+def read_listed(directory: Path, name: str, digests: dict[str, bytes]) -> bytes:
+    """A file's bytes, if they are the ones the statement lists."""
+    raw = (directory / name).read_bytes()
+    if sha256(raw).digest() != digests[name]:
+        raise Refused(name, "has been changed: it is not the file that the signed statement lists")
+    return raw
+
+
+def split_bundle(raw: bytes, where: str) -> list[bytes]:
+    """The entries of a bundle: each behind its length, two bytes, big-endian."""
+    entries, at, end = [], 0, len(raw)
+    while at < end:
+        start = at + 2
+        at = start + (raw[start - 2] << 8 | raw[start - 1]) if start <= end else end + 1
+        entries.append(raw[start:at])
+    if at != end:
+        raise Refused(where, "is cut short")
+    return entries
