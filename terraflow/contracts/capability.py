@@ -8,12 +8,24 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from terraflow.contracts.script import Script
+from terraflow.contracts.words import (
+    ConsequenceLabel,
+    Count,
+    DataClassLabel,
+    Id,
+    ModelName,
+    Positive,
+    SecretName,
+    says,
+)
 from terraflow.core.prices import Prices as Prices
+from terraflow.core.types import SensitiveType
 
 
 class ProviderKind(StrEnum):
@@ -24,6 +36,18 @@ class ProviderKind(StrEnum):
     SIMULATED = "simulated"
 
 
+class Dialect(StrEnum):
+    """How an endpoint departs from what its vendor's own API takes today. The adapters' tables say what
+    follows."""
+
+    CURRENT = "current"
+    """The vendor's own API: OpenAI's with `max_completion_tokens`, Anthropic's with adaptive thinking."""
+    SELF_HOSTED = "self_hosted"
+    """An OpenAI-compatible engine (vLLM, SGLang, llama.cpp): the output limit is `max_tokens`."""
+    BUDGETED_THINKING = "budgeted_thinking"
+    """A Claude model that thinks only within a token budget (4.5 and earlier)."""
+
+
 class Boundary(StrEnum):
     """Where the model runs, as seen from the organisation."""
 
@@ -32,7 +56,7 @@ class Boundary(StrEnum):
 
 
 class Lifecycle(StrEnum):
-    """Where a capability stands in its owner's approval."""
+    """Where a capability stands in its owner's approval; only an approved one is used."""
 
     CANDIDATE = "candidate"
     APPROVED = "approved"
@@ -48,47 +72,50 @@ class PrefixCache(StrEnum):
     SHARED = "shared"
 
 
-class ConsequenceTier(IntEnum):
-    """How much harm a wrong answer can do."""
-
-    LOW = 0
-    MODERATE = 1
-    HIGH = 2
-    CRITICAL = 3
-
-
 class DataTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the provider may do with what it is sent."""
 
-    trains: bool
-    retention_days: int
+    trains: Annotated[bool, says("Whether the provider may train on it.")]
+    retention_days: Annotated[Count, says("How many days the provider keeps it; 0 is not at all.")]
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One routable model. Field names are those of the bundle."""
 
-    id: str
-    provider: ProviderKind
-    model: str
-    family: str
-    tier: str
-    boundary: Boundary
-    jurisdiction: str
-    terms: DataTerms
-    data_class_max: str
-    sensitive_types: tuple[str, ...]
-    consequence_tiers: tuple[str, ...]
-    lifecycle: Lifecycle
-    context_window_tokens: int
-    output_tokens_max: int
-    tools: bool
-    prefix_cache: PrefixCache
-    prices: Prices | None
-    enabled: bool
-    endpoint: str | None = None
-    secret: str | None = None
-    in_flight_max: int | None = None
-    script: Script | None = None
+    id: Annotated[Id, says("Its name everywhere: in contracts, in `model` to pin it, in answers and in evidence.")]
+    provider: Annotated[ProviderKind, says("Which adapter speaks to it.")]
+    model: Annotated[ModelName, says("The model's name as the provider spells it.")]
+    family: Annotated[Id, says("The family that contracts allow or do not.")]
+    tier: Annotated[Id, says("Its quality level, one of the `tiers` of every contract that lists it.")]
+    boundary: Annotated[Boundary, says("Whether it runs inside the organisation's private networks.")]
+    jurisdiction: Annotated[Id, says("Where it processes data.")]
+    terms: Annotated[DataTerms, says("The provider's terms for what it is sent.")]
+    data_class_max: Annotated[DataClassLabel, says("The most sensitive class it may receive.")]
+    sensitive_types: Annotated[tuple[SensitiveType, ...], says("Sensitive types it may receive.")]
+    consequence_tiers: Annotated[tuple[ConsequenceLabel, ...], says("Consequence tiers it is approved for.")]
+    lifecycle: Annotated[Lifecycle, says("Its owner's approval; only `approved` is used.")]
+    context_window_tokens: Annotated[Positive, says("Tokens of prompt and answer together.")]
+    output_tokens_max: Annotated[Positive, says("The longest answer it can write, in tokens.")]
+    tools: Annotated[bool, says("Whether it can use tools.")]
+    prefix_cache: Annotated[
+        PrefixCache, says("Who shares its prompt cache; `shared` never gets confidential data or above.")
+    ]
+    prices: Annotated[
+        Prices | None,
+        says("What it costs, micro-dollars per million tokens; null is unknown, which switches a paid one off."),
+    ]
+    enabled: Annotated[bool, says("Whether it may be used at all.")]
+    endpoint: Annotated[
+        str | None,
+        says("Base URL; null is the vendor's own. A private one that is not simulated needs it."),
+    ] = None
+    secret: Annotated[
+        SecretName | None, says("Where its credential is, as `env:NAME`; while that is unset it is off.")
+    ] = None
+    in_flight_max: Annotated[
+        Positive | None, says("How many calls may run at once, which is private capacity; null is no limit.")
+    ] = None
+    script: Annotated[Script | None, says("What a simulated one does; null answers plainly.")] = None
 
     @property
     def paid(self) -> bool:

@@ -1,13 +1,14 @@
 """The model providers, as the pipeline sees them.
 
-1. A provider MUST translate everything its vendor says into the types of this module; nothing of a vendor's wording
-   leaves it. It MUST raise `ProviderFailure` and no other exception for anything the vendor or the network did.
+1. A provider MUST translate everything its vendor says into the types of this module; nothing of a vendor's
+   wording leaves it. It MUST raise `ProviderFailure` and no other exception for anything the vendor or the network
+   did.
 2. A provider MUST send `Call.output_tokens_max` as the vendor's own output limit, always.
 3. A provider MUST NOT retry, fall back, or sleep: recovery is the gateway's.
-4. A request field that the vendor cannot take MUST raise `Failure.UNSUPPORTED_FIELD` before anything is sent; it is
-   never dropped.
-5. `stream` MUST raise before the first chunk if the call fails before it, and MUST close the vendor's connection when
-   the iterator is closed.
+4. A request field that the vendor cannot take MUST raise `Failure.UNSUPPORTED_FIELD` before anything is sent; it
+   is never dropped.
+5. `stream` MUST raise before the first chunk if the call fails before it, and MUST close the vendor's connection
+   when the iterator is closed.
 6. The neutral request and answer have the shape of OpenAI's chat completions, which every kind of provider
    translates to and from (docs/adr/0002-neutral-shape.md).
 """
@@ -62,6 +63,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: int = 0
     audio_output: int = 0
     estimated: bool = False
+
+    @classmethod
+    def counted(cls, input_bytes: int, output_bytes: int) -> Usage:
+        """Our own count, for a vendor that named none: four bytes a token, the usual mean of English text, rounded
+        up. Marked `estimated`."""
+        return cls(input=-(-input_bytes // 4), output=-(-output_bytes // 4), estimated=True)
 
     @property
     def input_total(self) -> int:
@@ -139,6 +146,7 @@ class Answer(msgspec.Struct, kw_only=True):
     """A whole answer. `choices` are OpenAI chat choices: `index`, `message`, `finish_reason`, perhaps `logprobs`.
 
     `extras` holds the vendor's further top-level fields that clients know (`system_fingerprint`, `service_tier`).
+    `usage` is the vendor's, or `Usage.counted` where it named none.
     """
 
     choices: list[dict[str, Any]]
@@ -149,7 +157,8 @@ class Answer(msgspec.Struct, kw_only=True):
 class Chunk(msgspec.Struct, kw_only=True):
     """A piece of a streamed answer. `choices` are OpenAI chunk choices: `index`, `delta`, `finish_reason`, …
 
-    The vendor's final usage comes as a chunk with `usage` set and usually no choices.
+    The vendor's usage comes as a chunk with `usage` set and usually no choices; a later one replaces an earlier
+    one. A stream whose vendor names no usage has none.
     """
 
     choices: list[dict[str, Any]]
