@@ -11,6 +11,10 @@
 6. Nothing of another tenant or application is ever returned: an id that is not the caller's answers like one that
    does not exist.
 7. Verbs MUST be safe to call from any number of tasks at once.
+8. A verb once called runs to its end even if its caller is cancelled meanwhile; a caller that must know whether it
+   took effect shields it from cancellation.
+9. A verb that contradicts what is stored (a reservation resolved twice or unknown, an id used twice) MUST raise
+   `StoreConflict` and have no effect; it is a fault of the caller's.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ from terraflow.core.types import Instant
 
 class StoreUnavailable(Exception):
     """The effect could not be made durable. Governance fails closed on it."""
+
+
+class StoreConflict(Exception):
+    """The verb contradicts what is stored; it had no effect."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -254,7 +262,7 @@ class Store(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Resolve reservations before the request ends (a failed attempt). Resolving twice MUST raise."""
+        """Resolve reservations before the request ends (a failed attempt). Resolving twice MUST raise StoreConflict."""
         ...
 
     async def finish(

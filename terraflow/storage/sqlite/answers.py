@@ -1,0 +1,84 @@
+"""Stored answers, sealed when a key is configured.
+
+1. A sealed answer is AES-256-GCM under a fresh random nonce of 96 bits; every other column of its row is
+   associated data, so that an answer cannot be moved to another tenant, request or cache key, nor live longer.
+2. What does not open (another key, a changed row, an unsealed row although there is a key) counts as not stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from terraflow.core.types import Instant
+from terraflow.ports.store import CachedAnswer, StoredAnswer
+from terraflow.storage.sqlite.connection import Database, Row
+
+NONCE_BYTES = 12
+KEY_BYTES = 32
+
+
+class Answers:
+    """Keeping and finding answers."""
+
+    def __init__(self, database: Database, key: bytes | None) -> None:
+        if key is not None and len(key) != KEY_BYTES:
+            raise ValueError("the key that seals answers has 32 bytes")
+        self._database = database
+        self._cipher = AESGCM(key) if key is not None else None
+
+    def row(self, answer: StoredAnswer, created_at: Instant) -> tuple[Any, ...]:
+        """What `keep` writes; sealing happens here, before the batch."""
+        data = answer.data
+        if self._cipher is not None:
+            nonce = os.urandom(NONCE_BYTES)
+            bound = _bound(answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer)
+            data = nonce + self._cipher.encrypt(nonce, data, bound)
+        return (
+            answer.tenant,
+            answer.request_id,
+            self._cipher is not None,
+            data,
+            created_at,
+            answer.expires_at,
+            answer.cache_key,
+            answer.producer,
+        )
+
+    def keep(self, row: Sequence[Any]) -> None:
+        """Inside a batch. An answer of the same request stands already: sqlite3.IntegrityError."""
+        self._database.write("add_answer", row)
+
+    def of_request(self, tenant: str, request_id: str, now: Instant) -> bytes | None:
+        """Inside a batch: the answer's bytes, if it is still stored."""
+        row = self._database.write("answer_of_request", (tenant, request_id, now)).fetchone()
+        return None if row is None else self._opened(tenant, row)
+
+    def of_cache_key(self, tenant: str, cache_key: str, now: Instant) -> CachedAnswer | None:
+        """The newest committed answer under a cache key."""
+        rows = self._database.read("answer_of_cache_key", (tenant, cache_key, now))
+        if not rows:
+            return None
+        data = self._opened(tenant, rows[0])
+        return None if data is None else CachedAnswer(rows[0][0], rows[0][5], data)
+
+    def _opened(self, tenant: str, row: Row) -> bytes | None:
+        request_id, sealed, data, expires_at, cache_key, producer = row
+        if bool(sealed) != (self._cipher is not None):
+            return None
+        if self._cipher is None:
+            return bytes(data)
+        try:
+            bound = _bound(tenant, request_id, expires_at, cache_key, producer)
+            return self._cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], bound)
+        except (InvalidTag, ValueError):
+            return None
+
+
+def _bound(tenant: str, request_id: str, expires_at: int, cache_key: str | None, producer: str) -> bytes:
+    return msgspec.json.encode(["terraflow answer 1", tenant, request_id, expires_at, cache_key, producer])

@@ -1,0 +1,359 @@
+"""Group commit: many verbs, one transaction, one fsync.
+
+1. Statements run on the event loop, microseconds each; only COMMIT, which waits for the disk, runs in a thread.
+   While it is away, verbs queue, and the next transaction takes all of them. So the loop never waits for the disk,
+   and a statement never waits for the interpreter's lock.
+2. A verb checks before it writes. One that refuses (a conflict) has written nothing and leaves the others be. When
+   one fails otherwise, the transaction is rolled back and its verbs run again, each in a transaction of its own.
+3. A COMMIT that fails is never tried again: its verbs get StoreUnavailable, every connection is closed, and
+   nothing runs until the database has been reopened and verified on new file handles.
+4. While another process holds the write lock, the batch waits on the loop's timer, at most `LOCK_PATIENCE_S`.
+5. A verb runs to its end even when its caller has been cancelled.
+6. Notes ride with the next batch; alone, they start one after `NOTE_DELAY_S`. Those of a failed commit are
+   appended again after the reopening unless the log has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from terraflow.ports.ledger import LedgerConflict
+from terraflow.ports.store import StoreConflict, StoreUnavailable
+from terraflow.storage.sqlite.connection import Database, is_busy
+from terraflow.storage.sqlite.worker import Worker
+
+T = TypeVar("T")
+
+BATCH_MAX = 128
+"""Verbs a transaction: at some 20 µs each, a batch holds the loop for 3 ms at the most."""
+NOTES_MAX = 10_000
+"""Notes that may wait; at 1 KB each, 10 MB. Beyond it the store counts as unavailable."""
+QUEUE_MAX = 10_000
+NOTE_DELAY_S = 0.2
+LOCK_PATIENCE_S = 0.25
+LOCK_POLL_S = 0.002
+THREAD_WAIT_S = 10.0
+REOPEN_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+"""Pauses before reopening is tried again; the last one repeats."""
+
+
+class Batch(Protocol):
+    """What keeps memory of the database between verbs, and must follow the transaction's fate."""
+
+    def closing(self) -> None:
+        """Write what the verbs left in memory; COMMIT follows."""
+        ...
+
+    def forget(self) -> None:
+        """The transaction is gone, or another connection has written: trust nothing but the database."""
+        ...
+
+
+class Verb:
+    """One queued call: what it runs, who waits for it (nobody for a note), and its outcome so far."""
+
+    __slots__ = ("again", "error", "future", "outcome", "run")
+
+    def __init__(
+        self, run: Callable[[], Any], future: asyncio.Future[Any] | None, again: Callable[[], Any] | None = None
+    ) -> None:
+        self.run = run
+        self.again = again
+        self.future = future
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+
+    def resolve(self) -> None:
+        """Tell whoever still waits."""
+        future = self.future
+        if future is None or future.done():
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.outcome)
+
+    def fail(self, error: BaseException) -> None:
+        """End with `error`, whatever was found before."""
+        self.error = error
+        self.resolve()
+
+
+class Committer:
+    """The queue, the transaction under way, and the database's health. Lives on one event loop."""
+
+    def __init__(self, database: Database, batch: Batch) -> None:
+        self._database = database
+        self._batch = batch
+        self._worker = Worker("terraflow-commit")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: deque[Verb] = deque()
+        self._notes: deque[Verb] = deque()
+        self._alone: deque[Verb] = deque()
+        self._jobs: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._busy = False
+        self._scheduled = False
+        self._down = False
+        self._stuck = False
+        self._note_timer: asyncio.TimerHandle | None = None
+        self._idle: list[asyncio.Future[None]] = []
+
+    def submit(self, run: Callable[[], T]) -> asyncio.Future[T]:
+        """Queue a verb; the future resolves once its transaction is durable. Raises StoreUnavailable."""
+        loop = self._loop or self._bind()
+        if self._down or len(self._queue) >= QUEUE_MAX:
+            raise StoreUnavailable("the database is being reopened" if self._down else "too many verbs wait")
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.append(Verb(run, future))
+        self._schedule()
+        return future
+
+    def note(self, run: Callable[[], None], again: Callable[[], None]) -> None:
+        """Queue a verb nobody waits for; `again` runs instead once it may already have taken effect.
+
+        Raises StoreUnavailable when too many wait already.
+        """
+        loop = self._loop or self._bind()
+        if len(self._notes) >= NOTES_MAX:
+            raise StoreUnavailable("too many notes wait")
+        self._notes.append(Verb(run, None, again))
+        if self._note_timer is None:
+            self._note_timer = loop.call_later(NOTE_DELAY_S, self._note_due)
+
+    def between_commits(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a job in the thread while no transaction is under way. Its failing counts as the database's."""
+        loop = self._loop or self._bind()
+        if self._down:
+            raise StoreUnavailable("the database is being reopened")
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.append((job, future))
+        self._schedule()
+        return future
+
+    def submit_from_thread(self, run: Callable[[], T]) -> T:
+        """Queue a verb from a thread that is not the loop's, and block until it is durable.
+
+        Raises what the verb raises, StoreUnavailable, also when the loop does not answer within `THREAD_WAIT_S`.
+        """
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise StoreUnavailable("the store is not in use")
+        done: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(self._awaited(run), loop)
+        try:
+            return done.result(THREAD_WAIT_S)
+        except (TimeoutError, concurrent.futures.CancelledError):
+            raise StoreUnavailable("the event loop does not answer") from None
+
+    async def _awaited(self, run: Callable[[], T]) -> T:
+        return await self.submit(run)
+
+    async def drain(self) -> None:
+        """Return when nothing is queued or under way. Raises StoreUnavailable if notes could not be written."""
+        loop = self._loop or self._bind()
+        while self._queue or self._notes or self._alone or self._jobs or self._busy:
+            if self._stuck:
+                raise StoreUnavailable("the database could not be reopened")
+            idle: asyncio.Future[None] = loop.create_future()
+            self._idle.append(idle)
+            self._schedule()
+            await idle
+
+    def stop(self) -> None:
+        """End the thread. Idempotent."""
+        self._worker.stop()
+        if self._note_timer is not None:
+            self._note_timer.cancel()
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def _note_due(self) -> None:
+        self._note_timer = None
+        if self._notes:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._busy and not self._down:
+            self._scheduled = True
+            (self._loop or self._bind()).call_soon(self._begin, 0.0)
+
+    def _begin(self, waited_s: float) -> None:
+        self._scheduled = False
+        if self._busy or self._down:
+            return
+        if self._jobs:
+            self._do(*self._jobs.popleft())
+            return
+        try:
+            if self._database.begin():
+                self._batch.forget()
+        except (sqlite3.Error, StoreUnavailable) as error:
+            self._cannot_begin(error, waited_s)
+            return
+        verbs = self._take()
+        if self._run(verbs):
+            self._commit(verbs)
+
+    def _cannot_begin(self, error: Exception, waited_s: float) -> None:
+        if not is_busy(error):
+            self._fall(list(self._take()), error)
+            return
+        if waited_s < LOCK_PATIENCE_S:
+            self._scheduled = True
+            pause = min(LOCK_POLL_S + waited_s / 4, LOCK_PATIENCE_S - waited_s + LOCK_POLL_S)
+            (self._loop or self._bind()).call_later(pause, self._begin, waited_s + pause)
+            return
+        unavailable = StoreUnavailable("another process holds the database's write lock")
+        for waiting in (self._alone, self._queue):
+            while waiting:
+                waiting.popleft().fail(unavailable)
+        self._rest()
+
+    def _take(self) -> list[Verb]:
+        if self._alone:
+            return [self._alone.popleft()]
+        verbs = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
+        verbs += [self._notes.popleft() for _ in range(min(BATCH_MAX, len(self._notes)))]
+        return verbs
+
+    def _run(self, verbs: list[Verb]) -> bool:
+        """Run the verbs' statements; False if the transaction was rolled back and its verbs queued again."""
+        try:
+            for verb in verbs:
+                try:
+                    verb.outcome = verb.run()
+                except (StoreConflict, LedgerConflict) as refusal:
+                    verb.error = refusal
+            self._batch.closing()
+        except Exception as error:
+            self._roll_back(verbs, error)
+            return False
+        return True
+
+    def _roll_back(self, verbs: list[Verb], error: Exception) -> None:
+        self._batch.forget()
+        try:
+            if self._database.writer.in_transaction:
+                self._database.write("rollback")
+        except (sqlite3.Error, StoreUnavailable):
+            self._fall(verbs, error)
+            return
+        if len(verbs) > 1:
+            for verb in verbs:
+                verb.error = None
+            self._alone.extend(verbs)
+            self._rest()
+        elif isinstance(error, sqlite3.IntegrityError):
+            verbs[0].fail(StoreConflict("the verb contradicts what is stored"))
+            self._rest()
+        elif isinstance(error, sqlite3.Error):
+            self._fall(verbs, error)
+        else:
+            verbs[0].fail(error)
+            self._rest()
+
+    def _commit(self, verbs: list[Verb]) -> None:
+        loop = self._loop or self._bind()
+        if not self._database.written:
+            self._database.write("commit")
+            self._committed(verbs, None)
+            return
+        self._busy = True
+
+        def commit() -> None:
+            failure: Exception | None = None
+            try:
+                self._database.write("commit")
+            except Exception as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._committed, verbs, failure)
+
+        self._worker.run(commit)
+
+    def _do(self, job: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        loop = self._loop or self._bind()
+        self._busy = True
+        verb = Verb(job, future)
+
+        def run() -> None:
+            failure: Exception | None = None
+            try:
+                verb.outcome = job()
+            except Exception as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._committed, [verb], failure)
+
+        self._worker.run(run)
+
+    def _committed(self, verbs: list[Verb], failure: Exception | None) -> None:
+        self._busy = False
+        if failure is not None:
+            self._fall(verbs, failure)
+            return
+        for verb in verbs:
+            verb.resolve()
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._queue or self._alone or self._jobs or (self._notes and self._note_timer is None):
+            self._schedule()
+        else:
+            idle, self._idle = self._idle, []
+            for waiter in idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _fall(self, verbs: list[Verb], cause: Exception) -> None:
+        """Whether these verbs took effect is unknown: say so, and reopen before anything else (rule 3)."""
+        self._down = True
+        self._batch.forget()
+        lost = StoreUnavailable("the database failed")
+        lost.__cause__ = cause
+        for verb in verbs:
+            if verb.again is not None:
+                self._notes.append(Verb(verb.again, None, verb.again))
+        for verb in (*verbs, *self._alone, *self._queue, *(Verb(*job) for job in self._jobs)):
+            verb.fail(lost)
+        self._alone.clear()
+        self._jobs.clear()
+        self._queue.clear()
+        self._reopen(0)
+
+    def _reopen(self, attempt: int) -> None:
+        loop = self._loop or self._bind()
+
+        def reopen() -> None:
+            try:
+                self._database.reopen()
+            except Exception:
+                self._database.close()
+                reached = partial(self._not_reopened, attempt + 1)
+            else:
+                reached = partial(self._reopened)
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(reached)
+
+        self._worker.run(reopen)
+
+    def _not_reopened(self, attempt: int) -> None:
+        self._stuck = True
+        delay = REOPEN_DELAYS_S[min(attempt, len(REOPEN_DELAYS_S) - 1)]
+        (self._loop or self._bind()).call_later(delay, self._reopen, attempt)
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _reopened(self) -> None:
+        self._down = self._stuck = False
+        self._rest()

@@ -1,0 +1,270 @@
+"""Connections to the database file: one that writes, one that reads on the event loop, and how both are replaced.
+
+1. Every connection is WAL, `synchronous=FULL`, `secure_delete=ON`, and runs no statement on its own account: no
+   implicit transaction, no automatic checkpoint.
+2. Waiting for another process's write lock is the caller's to arrange: the writer's busy timeout is 0.
+3. After opening, and after any failed commit, what the write-ahead log holds is written to the database file again
+   and synced, before anything reads it. Linux marks pages whose fsync failed as clean, so syncing them again
+   proves nothing; writing them again does. (https://www.sqlite.org/atomiccommit.html, and "fsyncgate", PostgreSQL
+   2018.)
+4. `reopen` closes every connection of this process before opening any: SQLite keeps a file handle that a sibling
+   connection still needs, and a new handle is the point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from terraflow.ports.store import StoreUnavailable
+from terraflow.storage.sqlite.queries import SQL
+from terraflow.storage.sqlite.schema import DatabaseUnusable, ensure_schema
+
+Row = tuple[Any, ...]
+Connect = Callable[..., sqlite3.Connection]
+
+WRITER_CACHE_KIB = 8_192
+READER_CACHE_KIB = 4_096
+TAIL_LEAVES = 64
+"""How many of the newest leaves of each log a reopening hashes again; signing hashes every one."""
+
+
+def open_connection(
+    path: Path,
+    *,
+    busy_timeout_s: float = 0.0,
+    cache_kib: int = READER_CACHE_KIB,
+    connect: Connect = sqlite3.connect,
+) -> sqlite3.Connection:
+    """A connection that keeps rule 1. Raises sqlite3.Error."""
+    connection = connect(
+        os.fspath(path),
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "secure_delete=ON",
+            "foreign_keys=ON",
+            "wal_autocheckpoint=0",
+            "trusted_schema=OFF",
+            "temp_store=MEMORY",
+            f"cache_size=-{cache_kib}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether a statement failed only because another connection holds the lock it needs."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    )
+
+
+class Database:
+    """The plane's connections. `write` and `many` belong to the batch under way, `read` to anyone on the loop.
+
+    `patience_s` is how long a statement may wait for another process: rule 2, unless a tool asks.
+    """
+
+    def __init__(
+        self, path: Path, *, connect: Connect = sqlite3.connect, durable: bool = True, patience_s: float = 0.0
+    ) -> None:
+        self.path = path
+        self._patience_s = patience_s
+        self._connect = connect
+        self._durable = durable
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor | None = None
+        self._siblings: list[Sibling] = []
+        self._changes = 0
+        self._version = -1
+
+    def open(self) -> None:
+        """Open, make or migrate the schema, and make what the log holds durable (rule 3).
+
+        Raises sqlite3.Error, or DatabaseUnusable for a file that is not ours or whose newest leaves do not hash.
+        """
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        writer = open_connection(self.path, cache_kib=WRITER_CACHE_KIB, connect=self._connect)
+        self._writer = writer
+        if not self._durable:
+            writer.execute("PRAGMA synchronous=OFF")
+        with _patience(writer, self._patience_s):
+            ensure_schema(writer)
+            if not empty_log(writer).durable:
+                raise StoreUnavailable(
+                    "another process reads an older state, which keeps the log from being synced"
+                )
+        _verify_tail(writer)
+        self._cursor = writer.cursor()
+        self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
+        self._reader.execute("PRAGMA query_only=ON")
+
+    def reopen(self) -> None:
+        """Close every connection of the process, then open anew. Raises what `open` raises."""
+        self.close()
+        self.open()
+
+    def close(self) -> None:
+        """Let go of every file handle. Idempotent."""
+        for sibling in self._siblings:
+            sibling.close()
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+        self._writer = self._reader = self._cursor = None
+
+    def sibling(self) -> Sibling:
+        """A further connection of this process, for a thread of its own."""
+        sibling = Sibling(self)
+        self._siblings.append(sibling)
+        return sibling
+
+    def connect_sibling(self) -> sqlite3.Connection:
+        """What a sibling holds. Raises StoreUnavailable while the writer is not open, sqlite3.Error."""
+        if self._writer is None:
+            raise StoreUnavailable("the database is being reopened")
+        return open_connection(self.path, busy_timeout_s=1.0, connect=self._connect)
+
+    @property
+    def writer(self) -> sqlite3.Connection:
+        """The writing connection. Raises StoreUnavailable while there is none."""
+        if self._writer is None:
+            raise StoreUnavailable("the database is being reopened")
+        return self._writer
+
+    def write(self, name: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run a named statement inside the batch under way; its cursor is good until the next one."""
+        cursor = self._cursor
+        if cursor is None:
+            raise StoreUnavailable("the database is being reopened")
+        return cursor.execute(SQL[name], parameters)
+
+    def insert(self, name: str, parameters: Sequence[Any]) -> int:
+        """Run a named INSERT inside the batch under way; the row's id."""
+        self.write(name, parameters)
+        ((row_id,),) = self.writer.execute("SELECT last_insert_rowid()").fetchall()
+        return int(row_id)
+
+    def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a named statement once for each row, inside the batch under way."""
+        self.writer.executemany(SQL[name], rows)
+
+    @property
+    def written(self) -> bool:
+        """Whether the batch under way has changed a row."""
+        return self.writer.total_changes != self._changes
+
+    def begin(self) -> bool:
+        """Start a batch; True if another connection has written since the last one. Raises sqlite3.Error."""
+        cursor = self.write("begin")
+        self._changes = self.writer.total_changes
+        (version,) = cursor.execute(SQL["data_version"]).fetchone()
+        seen, self._version = self._version, version
+        return bool(seen != version)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction on its own, blocking, for opening and for tools. Raises sqlite3.Error."""
+        self.write("begin")
+        try:
+            yield
+        except BaseException:
+            self.write("rollback")
+            raise
+        self.write("commit")
+
+    def read(self, name: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Committed rows, at once. Raises StoreUnavailable."""
+        if self._reader is None:
+            raise StoreUnavailable("the database is being reopened")
+        try:
+            return self._reader.execute(SQL[name], parameters).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable("the database cannot be read") from error
+
+
+class Sibling:
+    """A connection that any thread may use, one at a time, and that opens itself again after a reopening."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement. Blocks. Raises StoreUnavailable."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._database.connect_sibling()
+                return self._connection.execute(statement, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise StoreUnavailable("the database cannot be read") from error
+
+    def close(self) -> None:
+        """Give the file handle back, once the statement under way has ended."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+
+
+@contextlib.contextmanager
+def _patience(connection: sqlite3.Connection, afterwards_s: float) -> Iterator[None]:
+    """Wait for other processes while opening: right there, wrong on the event loop."""
+    connection.execute("PRAGMA busy_timeout=5000")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={int(afterwards_s * 1000)}")
+
+
+class LogState(NamedTuple):
+    """What a checkpoint left of the write-ahead log: whether all of it is in the synced database file, and whether
+    the log was cut to nothing besides."""
+
+    durable: bool
+    empty: bool
+
+
+def empty_log(connection: sqlite3.Connection) -> LogState:
+    """Move the write-ahead log into the database file, sync both, and cut the log to nothing.
+
+    Another process that reads an older state can keep it from being moved, any reader from being cut.
+    """
+    busy, frames, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return LogState(durable=frames == moved, empty=not busy)
+
+
+def _verify_tail(connection: sqlite3.Connection) -> None:
+    for (no,) in connection.execute("SELECT no FROM tenant").fetchall():
+        rows = connection.execute(
+            "SELECT position, data, hash FROM leaf WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT ?",
+            (no << 40, (no << 40) + (1 << 40) - 1, TAIL_LEAVES),
+        ).fetchall()
+        for below, row in enumerate(rows):
+            if row[0] != rows[0][0] - below:
+                raise DatabaseUnusable("the log has a gap near its end")
+            if hashlib.sha256(b"\x00" + row[1]).digest() != row[2]:
+                raise DatabaseUnusable("a leaf near the log's end is not what was appended")

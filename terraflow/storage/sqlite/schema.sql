@@ -1,0 +1,113 @@
+-- The schema as it stands: the sum of migrations/, which a test compares.
+-- Amounts are micro-dollars; instants are microseconds since the epoch, UTC.
+
+CREATE TABLE tenant (
+  no INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- `position` is tenant.no << 40 | index: every tenant's leaves lie together, in order, in one b-tree.
+CREATE TABLE leaf (
+  position    INTEGER PRIMARY KEY,
+  request_id  TEXT NOT NULL,
+  application TEXT NOT NULL,
+  kind        TEXT NOT NULL,
+  data        BLOB NOT NULL,
+  hash        BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+CREATE INDEX leaf_by_request ON leaf (request_id);
+
+-- Requests whose intent is in the log and whose outcome is not yet.
+CREATE TABLE open_request (
+  request_id TEXT PRIMARY KEY,
+  position   INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+
+CREATE TABLE counter (
+  id         INTEGER PRIMARY KEY,
+  tenant     TEXT NOT NULL,
+  level      TEXT NOT NULL,
+  of         TEXT NOT NULL,
+  window     TEXT NOT NULL,
+  window_key TEXT NOT NULL,
+  reserved   INTEGER NOT NULL CHECK (reserved >= 0),
+  posted     INTEGER NOT NULL CHECK (posted >= 0),
+  UNIQUE (tenant, level, of, window, window_key)
+) STRICT;
+
+-- `lines` is a JSON array of [counter id, limit or null], as the limits stood when it was reserved.
+CREATE TABLE reservation (
+  id         TEXT PRIMARY KEY,
+  request_id TEXT NOT NULL,
+  tenant     TEXT NOT NULL,
+  capability TEXT NOT NULL,
+  amount     INTEGER NOT NULL CHECK (amount >= 0),
+  chargeable INTEGER NOT NULL,
+  lines      TEXT NOT NULL,
+  state      TEXT NOT NULL CHECK (state IN ('reserved', 'posted', 'voided')),
+  posted     INTEGER NOT NULL CHECK (posted >= 0)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX reservation_open ON reservation (request_id) WHERE state = 'reserved';
+
+CREATE TABLE idempotency_key (
+  tenant      TEXT NOT NULL,
+  application TEXT NOT NULL,
+  key         TEXT NOT NULL,
+  body_digest TEXT NOT NULL,
+  request_id  TEXT NOT NULL,
+  expires_at  INTEGER NOT NULL,
+  status      INTEGER,
+  reason      TEXT,
+  PRIMARY KEY (tenant, application, key)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX idempotency_key_running ON idempotency_key (request_id) WHERE status IS NULL;
+CREATE INDEX idempotency_key_by_expiry ON idempotency_key (expires_at);
+
+-- `sealed` 1: `data` is a nonce of 12 bytes and an AES-256-GCM ciphertext; 0: the answer itself.
+CREATE TABLE answer (
+  id         INTEGER PRIMARY KEY,
+  tenant     TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  sealed     INTEGER NOT NULL,
+  data       BLOB NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  cache_key  TEXT,
+  producer   TEXT NOT NULL,
+  UNIQUE (request_id, tenant)
+) STRICT;
+CREATE INDEX answer_by_cache_key ON answer (tenant, cache_key, created_at) WHERE cache_key IS NOT NULL;
+CREATE INDEX answer_by_expiry ON answer (expires_at);
+CREATE INDEX answer_by_age ON answer (created_at);
+
+CREATE TABLE api_key (
+  id          TEXT PRIMARY KEY,
+  tenant      TEXT NOT NULL,
+  application TEXT NOT NULL,
+  digest      TEXT NOT NULL UNIQUE,
+  created_at  INTEGER NOT NULL,
+  revoked_at  INTEGER
+) STRICT;
+CREATE INDEX api_key_live ON api_key (tenant, created_at) WHERE revoked_at IS NULL;
+
+-- Every envelope ever activated; the active one has the greatest sequence.
+CREATE TABLE bundle (
+  sequence     INTEGER PRIMARY KEY,
+  envelope     BLOB NOT NULL,
+  activated_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE tile (
+  tenant_no  INTEGER NOT NULL REFERENCES tenant (no),
+  level      INTEGER NOT NULL,
+  tile_index INTEGER NOT NULL,
+  hashes     BLOB NOT NULL,
+  PRIMARY KEY (tenant_no, level, tile_index)
+) STRICT;
+
+CREATE TABLE checkpoint (
+  tenant_no INTEGER NOT NULL REFERENCES tenant (no),
+  size      INTEGER NOT NULL,
+  note      BLOB NOT NULL,
+  PRIMARY KEY (tenant_no, size)
+) STRICT;

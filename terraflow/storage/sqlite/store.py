@@ -1,0 +1,248 @@
+"""The SQLite store: the verbs of ports.store, each a few statements of a group-committed batch.
+
+Reads are statements on a connection of their own, on the event loop, microseconds each.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from terraflow.core.types import Instant
+from terraflow.ports.runtime import Clock
+from terraflow.ports.store import (
+    ApiKey,
+    BudgetUse,
+    CachedAnswer,
+    Claim,
+    Entry,
+    Erased,
+    KeyClaim,
+    KeyHolder,
+    KeyOutcome,
+    NoRoom,
+    Orphan,
+    RecordedEntry,
+    Reservation,
+    Reserved,
+    Settlement,
+    StoredAnswer,
+)
+from terraflow.storage.sqlite import keys, recovery
+from terraflow.storage.sqlite.answers import Answers
+from terraflow.storage.sqlite.checkpoints import Checkpointer
+from terraflow.storage.sqlite.claims import Claims
+from terraflow.storage.sqlite.committer import Committer
+from terraflow.storage.sqlite.connection import Connect, Database
+from terraflow.storage.sqlite.erasure import erase_some
+from terraflow.storage.sqlite.folder import DATABASE, FolderLock, make_folder
+from terraflow.storage.sqlite.keys import Write
+from terraflow.storage.sqlite.ledger import SqliteLedger
+from terraflow.storage.sqlite.log import Log
+from terraflow.storage.sqlite.money import Money
+
+T = TypeVar("T")
+
+RESERVED = Reserved()
+
+
+class SqliteStore:
+    """A `Store` over one database file. Made by `open_store`; belongs to one event loop."""
+
+    def __init__(
+        self, database: Database, clock: Clock, answer_key: bytes | None, release: Callable[[], None]
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._release = release
+        self._log = Log(database)
+        self._money = Money(database)
+        self._answers = Answers(database, answer_key)
+        self._claims = Claims(database, self._answers)
+        self._committer = Committer(database, self)
+        self._checkpointer = Checkpointer(database, self._committer)
+        self._closed = False
+        self.ledger = SqliteLedger(database.sibling(), self._transact)
+
+    def closing(self) -> None:
+        """Part of the batch, called by the committer."""
+        self._money.write_changes()
+        self._checkpointer.wrote()
+
+    def forget(self) -> None:
+        """Part of the batch, called by the committer."""
+        self._log.forget()
+        self._money.forget()
+
+    async def find_key(self, digest: str) -> KeyHolder | None:
+        """See the port."""
+        return keys.find(self._database, digest)
+
+    async def add_key(self, key: ApiKey) -> None:
+        """See the port. An id or a digest used before: StoreConflict."""
+        await self._committer.submit(partial(keys.add, self._database.write, key))
+
+    async def revoke_key(self, key_id: str, at: Instant) -> bool:
+        """See the port."""
+        return await self._committer.submit(partial(keys.revoke, self._database.write, key_id, at))
+
+    async def keys(self, tenant: str) -> Sequence[ApiKey]:
+        """See the port."""
+        return [ApiKey(*row) for row in self._database.read("live_api_keys", (tenant,))]
+
+    async def active_bundle(self) -> bytes | None:
+        """See the port."""
+        rows = self._database.read("active_bundle")
+        return rows[0][0] if rows else None
+
+    async def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
+        """See the port."""
+        run = partial(keys.activate_bundle, self._database.write, envelope, sequence, at)
+        return await self._committer.submit(run)
+
+    async def claim(self, claim: KeyClaim, now: Instant) -> Claim:
+        """See the port."""
+        return await self._committer.submit(partial(self._claims.claim, claim, now))
+
+    async def begin(self, entries: Sequence[Entry], reservation: Reservation | None) -> Reserved | NoRoom:
+        """See the port."""
+        return await self._committer.submit(partial(self._begin, entries, reservation))
+
+    async def reserve(self, reservation: Reservation) -> Reserved | NoRoom:
+        """See the port."""
+        return await self._committer.submit(partial(self._begin, (), reservation))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> None:
+        """See the port."""
+        await self._committer.submit(partial(self._finish, (), settlements, None, None))
+
+    async def finish(
+        self,
+        entries: Sequence[Entry],
+        settlements: Sequence[Settlement] = (),
+        answer: StoredAnswer | None = None,
+        key: KeyOutcome | None = None,
+    ) -> None:
+        """See the port."""
+        row = None if answer is None else self._answers.row(answer, self._clock.now())
+        await self._committer.submit(partial(self._finish, entries, settlements, row, key))
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        """See the port. Raises StoreUnavailable when too many notes wait already."""
+        self._committer.note(partial(self._log.append, entries), partial(self._log.append_missing, entries))
+
+    async def find_answer(self, tenant: str, cache_key: str, now: Instant) -> CachedAnswer | None:
+        """See the port."""
+        return self._answers.of_cache_key(tenant, cache_key, now)
+
+    async def find_entries(self, tenant: str, application: str, request_id: str) -> Sequence[RecordedEntry]:
+        """See the port."""
+        return self._log.of_request(tenant, application, request_id)
+
+    async def erase(
+        self, *, tenant: str | None = None, request_id: str | None = None, before: Instant | None = None
+    ) -> Erased:
+        """See the port. Nothing erased is left in any file when it returns, unless another process is reading an
+        older state of the database: then the next erasure, or the next start, empties the log."""
+        now = self._clock.now()
+        total = 0
+        while True:
+            some = partial(
+                erase_some, self._database.write, tenant=tenant, request_id=request_id, before=before, now=now
+            )
+            erased, more = await self._committer.submit(some)
+            total += erased
+            if not more:
+                break
+        if total:
+            await self._checkpointer.empty()
+        return Erased(total)
+
+    async def orphans(self) -> Sequence[Orphan]:
+        """See the port."""
+        return recovery.find_orphans(self._database, self._money)
+
+    async def budgets(self, tenant: str) -> Sequence[BudgetUse]:
+        """See the port."""
+        return [BudgetUse(*row) for row in self._database.read("counters_of_tenant", (tenant,))]
+
+    async def close(self) -> None:
+        """See the port. Raises StoreUnavailable, after letting go of the files, if a note could not be written."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._committer.drain()
+        finally:
+            self._checkpointer.stop()
+            self._committer.stop()
+            self._database.close()
+            self._release()
+
+    def _transact(self, run: Callable[[Write], T]) -> T:
+        return self._committer.submit_from_thread(lambda: run(self._database.write))
+
+    def _begin(self, entries: Sequence[Entry], reservation: Reservation | None) -> Reserved | NoRoom:
+        if reservation is not None:
+            refusal = self._money.full_line(reservation)
+            if refusal is not None:
+                return refusal
+        if entries:
+            self._log.append(entries)
+        if reservation is not None:
+            self._money.reserve(reservation)
+        return RESERVED
+
+    def _finish(
+        self,
+        entries: Sequence[Entry],
+        settlements: Sequence[Settlement],
+        answer: tuple[Any, ...] | None,
+        key: KeyOutcome | None,
+    ) -> None:
+        if settlements:
+            self._money.check(settlements)
+        if entries:
+            self._log.append(entries)
+        if settlements:
+            self._money.settle(settlements)
+        if answer is not None:
+            self._answers.keep(answer)
+        if key is not None:
+            self._claims.end(key)
+
+
+def open_store(
+    folder: Path | None,
+    *,
+    clock: Clock,
+    answer_key: bytes | None = None,
+    connect: Connect = sqlite3.connect,
+) -> SqliteStore:
+    """The plane's store in a data folder, made if absent; None: in memory, gone when closed.
+
+    `answer_key` is 32 bytes, or None to keep answers as they are. `connect` stands in for sqlite3.connect.
+    Raises FolderInUse while another plane runs on the folder, DatabaseUnusable, sqlite3.Error.
+    """
+    if folder is None:
+        shm = Path("/dev/shm")  # noqa: S108  a folder in memory; the file in it has a random name and is ours only
+        held = tempfile.TemporaryDirectory(prefix="terraflow-", dir=shm if shm.is_dir() else None)
+        folder, release = Path(held.name), held.cleanup
+    else:
+        make_folder(folder)
+        release = FolderLock(folder).release
+        held = None
+    database = Database(folder / DATABASE, connect=connect, durable=held is None)
+    try:
+        database.open()
+        with database.transaction():
+            database.write("free_claims_without_request")
+    except BaseException:
+        database.close()
+        release()
+        raise
+    return SqliteStore(database, clock, answer_key, release)

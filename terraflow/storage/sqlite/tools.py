@@ -1,0 +1,125 @@
+"""What a tool may do with a data folder, whether or not a plane runs on it: keys, bundles, erasure, reading the
+log.
+
+Blocking, each verb a transaction of its own. The running plane sees its effects at once, since it reads keys,
+bundles and answers from the file. Nothing here touches requests or money: those are the plane's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from terraflow.core.types import Instant
+from terraflow.ports.store import ApiKey, Erased, StoreConflict, StoreUnavailable
+from terraflow.storage.sqlite import keys
+from terraflow.storage.sqlite.connection import Database, empty_log
+from terraflow.storage.sqlite.erasure import erase_some
+from terraflow.storage.sqlite.folder import DATABASE, make_folder
+from terraflow.storage.sqlite.keys import Write
+from terraflow.storage.sqlite.ledger import SqliteLedger
+
+T = TypeVar("T")
+
+
+class DatabaseMissing(Exception):
+    """The folder has no database."""
+
+
+class Tools:
+    """A data folder's database in the hands of a tool. Made by `open_tools`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.ledger = SqliteLedger(database.sibling(), self.transact)
+
+    def transact(self, run: Callable[[Write], T]) -> T:
+        """One durable transaction. Raises StoreConflict, StoreUnavailable, and what `run` raises."""
+        try:
+            with self._database.transaction():
+                return run(self._database.write)
+        except sqlite3.IntegrityError as error:
+            raise StoreConflict("the verb contradicts what is stored") from error
+        except sqlite3.Error as error:
+            raise StoreUnavailable("the database cannot be written") from error
+
+    def add_key(self, key: ApiKey) -> None:
+        """Keep a new API key's digest. Raises StoreConflict for an id or a digest used before."""
+        self.transact(lambda write: keys.add(write, key))
+
+    def replace_key(self, key: ApiKey, old_id: str, at: Instant) -> bool:
+        """Keep a new key and end an old one in one step; False, and nothing changed, without such a live key."""
+
+        def run(write: Write) -> bool:
+            if not keys.revoke(write, old_id, at):
+                return False
+            keys.add(write, key)
+            return True
+
+        return self.transact(run)
+
+    def revoke_key(self, key_id: str, at: Instant) -> bool:
+        """End a key from now on; False if there is no such live key."""
+        return self.transact(lambda write: keys.revoke(write, key_id, at))
+
+    def keys(self, tenant: str) -> Sequence[ApiKey]:
+        """A tenant's live keys, oldest first."""
+        return [ApiKey(*row) for row in self._database.read("live_api_keys", (tenant,))]
+
+    def active_bundle(self) -> bytes | None:
+        """The envelope activated last."""
+        rows = self._database.read("active_bundle")
+        return rows[0][0] if rows else None
+
+    def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
+        """Make it the active one; False unless its sequence is above the active one's."""
+        return self.transact(lambda write: keys.activate_bundle(write, envelope, sequence, at))
+
+    def erase(
+        self,
+        *,
+        now: Instant,
+        tenant: str | None = None,
+        request_id: str | None = None,
+        before: Instant | None = None,
+    ) -> tuple[Erased, bool]:
+        """As `Store.erase`; the flag says whether nothing erased is left in any file (see `LogState.empty`)."""
+        total, more = 0, True
+        while more:
+            erased, more = self.transact(
+                lambda write: erase_some(write, tenant=tenant, request_id=request_id, before=before, now=now)
+            )
+            total += erased
+        try:
+            return Erased(total), empty_log(self._database.writer).empty
+        except sqlite3.OperationalError:
+            return Erased(total), False
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        self._database.close()
+
+
+@contextmanager
+def open_tools(folder: Path, *, make: bool = False, connect: Any = sqlite3.connect) -> Iterator[Tools]:
+    """A data folder's database, beside a plane or without one; made if absent and `make`.
+
+    Raises DatabaseMissing, DatabaseUnusable, StoreUnavailable.
+    """
+    if make:
+        make_folder(folder)
+    elif not (folder / DATABASE).exists():
+        raise DatabaseMissing(f"there is no TerraFlow database in {folder}")
+    database = Database(folder / DATABASE, connect=connect, patience_s=5.0)
+    try:
+        database.open()
+    except sqlite3.Error as error:
+        database.close()
+        raise StoreUnavailable("the database cannot be opened") from error
+    try:
+        yield Tools(database)
+    finally:
+        database.close()
