@@ -70,10 +70,12 @@ def open_connection(
 
 def is_busy(error: BaseException) -> bool:
     """Whether a statement failed only because another connection holds the lock it needs."""
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    )
+    return isinstance(error, sqlite3.Error) and primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 for what the sqlite3 module raises on its own account."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 class Database:
@@ -103,20 +105,12 @@ class Database:
         """
         if not self.path.exists():
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        writer = open_connection(self.path, cache_kib=WRITER_CACHE_KIB, connect=self._connect)
-        self._writer = writer
-        if not self._durable:
-            writer.execute("PRAGMA synchronous=OFF")
-        with _patience(writer, self._patience_s):
-            ensure_schema(writer)
-            if not empty_log(writer).durable:
-                raise StoreUnavailable(
-                    "another process reads an older state, which keeps the log from being synced"
-                )
-        _verify_tail(writer)
-        self._cursor = writer.cursor()
-        self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
-        self._reader.execute("PRAGMA query_only=ON")
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            if primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise DatabaseUnusable("the file is not a database, or is damaged") from error
+            raise
 
     def reopen(self) -> None:
         """Close every connection of the process, then open anew. Raises what `open` raises."""
@@ -151,6 +145,22 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable("the database is being reopened")
         return self._writer
+
+    def _open(self) -> None:
+        writer = open_connection(self.path, cache_kib=WRITER_CACHE_KIB, connect=self._connect)
+        self._writer = writer
+        if not self._durable:
+            writer.execute("PRAGMA synchronous=OFF")
+        with _patience(writer, self._patience_s):
+            ensure_schema(writer)
+            if not empty_log(writer).durable:
+                raise StoreUnavailable(
+                    "another process reads an older state, which keeps the log from being synced"
+                )
+        _verify_tail(writer)
+        self._cursor = writer.cursor()
+        self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
+        self._reader.execute("PRAGMA query_only=ON")
 
     def write(self, name: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run a named statement inside the batch under way; its cursor is good until the next one."""

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -35,9 +36,13 @@ def migrations() -> list[str]:
     return [folder.joinpath(name).read_text("utf-8") for name in names]
 
 
-def ensure_schema(connection: sqlite3.Connection) -> None:
-    """Make or migrate the schema. Raises DatabaseUnusable (rule 3), sqlite3.Error when the file cannot be used."""
-    steps = migrations()
+def ensure_schema(connection: sqlite3.Connection, steps: Sequence[str] | None = None) -> None:
+    """Make or migrate the schema; `steps` are other migrations than this version's, all of which are then run.
+
+    Raises DatabaseUnusable (rule 3), sqlite3.Error when the file cannot be used.
+    """
+    whole = schema_sql() if steps is None else None
+    steps = migrations() if steps is None else steps
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -45,8 +50,8 @@ def ensure_schema(connection: sqlite3.Connection) -> None:
         raise DatabaseUnusable("the file is a database of another program")
     if version > len(steps):
         raise DatabaseUnusable("the database was written by a newer version of TerraFlow")
-    if not objects:
-        _apply(connection, schema_sql(), len(steps))
+    if not objects and whole is not None:
+        _apply(connection, whole, len(steps))
         return
     for number in range(version, len(steps)):
         _apply(connection, steps[number], number + 1)
