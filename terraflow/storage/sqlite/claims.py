@@ -25,9 +25,7 @@ class Claims:
                     return Conflicting()
                 if status is None:
                     return Running(request_id)
-                return Finished(
-                    request_id, status, reason, self._answers.of_request(claim.tenant, request_id, now)
-                )
+                return Finished(request_id, status, reason, self._answers.of_request(claim.tenant, request_id, now))
         self._database.write(
             "take_claim",
             (claim.tenant, claim.application, claim.key, claim.body_digest, claim.request_id, claim.expires_at),

@@ -94,6 +94,8 @@ class Committer:
         self._batch = batch
         self._worker = Worker("terraflow-commit")
         self._loop: asyncio.AbstractEventLoop | None = None
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
         self._queue: deque[Verb] = deque()
         self._notes: deque[Verb] = deque()
         self._alone: deque[Verb] = deque()

@@ -154,9 +154,7 @@ class Database:
         with _patience(writer, self._patience_s):
             ensure_schema(writer)
             if not empty_log(writer).durable:
-                raise StoreUnavailable(
-                    "another process reads an older state, which keeps the log from being synced"
-                )
+                raise StoreUnavailable("another process reads an older state, which keeps the log from being synced")
         _verify_tail(writer)
         self._cursor = writer.cursor()
         self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)

@@ -82,9 +82,7 @@ class Money:
     def reserve(self, reservation: Reservation) -> None:
         """Set the amount aside on every line; `full_line` has said that there is room."""
         counters = tuple(map(self._counter, reservation.lines))
-        lines = _encode(
-            [(counter.id, line.limit) for counter, line in zip(counters, reservation.lines, strict=True)]
-        )
+        lines = _encode([(counter.id, line.limit) for counter, line in zip(counters, reservation.lines, strict=True)])
         self._database.write(
             "add_reservation",
             (

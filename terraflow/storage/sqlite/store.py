@@ -53,9 +53,7 @@ RESERVED = Reserved()
 class SqliteStore:
     """A `Store` over one database file. Made by `open_store`; belongs to one event loop."""
 
-    def __init__(
-        self, database: Database, clock: Clock, answer_key: bytes | None, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, database: Database, clock: Clock, answer_key: bytes | None, release: Callable[[], None]) -> None:
         self._database = database
         self._clock = clock
         self._release = release

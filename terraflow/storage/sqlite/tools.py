@@ -8,21 +8,23 @@ bundles and answers from the file. Nothing here touches requests or money: those
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from terraflow.core.types import Instant
 from terraflow.ports.store import ApiKey, Erased, StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite import keys
-from terraflow.storage.sqlite.connection import Database, empty_log
+from terraflow.storage.sqlite.connection import Connect, Database, empty_log
 from terraflow.storage.sqlite.erasure import erase_some
 from terraflow.storage.sqlite.folder import DATABASE, make_folder
 from terraflow.storage.sqlite.keys import Write
 from terraflow.storage.sqlite.ledger import SqliteLedger
 
 T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""How long a tool waits for the write lock: a busy plane holds it a few milliseconds at a time."""
 
 
 class DatabaseMissing(Exception):
@@ -74,6 +76,11 @@ class Tools:
         rows = self._database.read("active_bundle")
         return rows[0][0] if rows else None
 
+    def active_sequence(self) -> int:
+        """The active bundle's sequence number; 0 before the first."""
+        rows = self._database.read("active_bundle")
+        return rows[0][1] if rows else 0
+
     def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
         """Make it the active one; False unless its sequence is above the active one's."""
         return self.transact(lambda write: keys.activate_bundle(write, envelope, sequence, at))
@@ -102,10 +109,16 @@ class Tools:
         """Let go of the files. Idempotent."""
         self._database.close()
 
+    def __enter__(self) -> Tools:
+        return self
 
-@contextmanager
-def open_tools(folder: Path, *, make: bool = False, connect: Any = sqlite3.connect) -> Iterator[Tools]:
-    """A data folder's database, beside a plane or without one; made if absent and `make`.
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_tools(folder: Path, *, make: bool = False, connect: Connect = sqlite3.connect) -> Tools:
+    """A data folder's database, beside a plane or without one; made if absent and `make`. To be closed, or used as
+    a context manager.
 
     Raises DatabaseMissing, DatabaseUnusable, StoreUnavailable.
     """
@@ -113,13 +126,13 @@ def open_tools(folder: Path, *, make: bool = False, connect: Any = sqlite3.conne
         make_folder(folder)
     elif not (folder / DATABASE).exists():
         raise DatabaseMissing(f"there is no TerraFlow database in {folder}")
-    database = Database(folder / DATABASE, connect=connect, patience_s=5.0)
+    database = Database(folder / DATABASE, connect=connect, patience_s=PATIENCE_S)
     try:
         database.open()
     except sqlite3.Error as error:
         database.close()
         raise StoreUnavailable("the database cannot be opened") from error
-    try:
-        yield Tools(database)
-    finally:
+    except BaseException:
         database.close()
+        raise
+    return Tools(database)
