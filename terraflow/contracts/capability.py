@@ -37,8 +37,7 @@ class ProviderKind(StrEnum):
 
 
 class Dialect(StrEnum):
-    """How an endpoint departs from what its vendor's own API takes today. The adapters' tables say what
-    follows."""
+    """How an endpoint departs from its vendor's own API today; the adapters' tables say what follows."""
 
     CURRENT = "current"
     """The vendor's own API: OpenAI's with `max_completion_tokens`, Anthropic's with adaptive thinking."""
@@ -110,12 +109,19 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         says("Base URL; null is the vendor's own. A private one that is not simulated needs it."),
     ] = None
     secret: Annotated[
-        SecretName | None, says("Where its credential is, as `env:NAME`; while that is unset it is off.")
+        SecretName | None,
+        says("Where its credential is, as `env:NAME`; a paid one without it, or while it is unset, is off."),
     ] = None
     in_flight_max: Annotated[
         Positive | None, says("How many calls may run at once, which is private capacity; null is no limit.")
     ] = None
     script: Annotated[Script | None, says("What a simulated one does; null answers plainly.")] = None
+    dialect: Annotated[
+        Dialect,
+        says(
+            "How the endpoint departs from its vendor's API of today: `self_hosted` for vLLM, SGLang, llama.cpp."
+        ),
+    ] = Dialect.CURRENT
 
     @property
     def paid(self) -> bool:

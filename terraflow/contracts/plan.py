@@ -71,7 +71,6 @@ def decide_routes(
     pinned: str | None = None,
 ) -> Decision:
     """Evaluate and plan. Never raises: whatever fails, in whatever way, is POLICY_EVALUATION_ERROR."""
-    verdicts: tuple[Verdict, ...] = ()
     try:
         verdicts = evaluate(workload.survey, facts, conditions)
         worst_cases = {
@@ -81,12 +80,21 @@ def decide_routes(
             for route, verdict in zip(workload.survey.routes, verdicts, strict=True)
             if verdict.exclusion is None
         }
-        return Decision(
-            verdicts, worst_cases, plan(workload, facts, verdicts, conditions, worst_cases, pinned=pinned)
-        )
+        outcome = plan(workload, facts, verdicts, conditions, worst_cases, pinned=pinned)
+        _require_permitted(outcome, worst_cases)
+        return Decision(verdicts, worst_cases, outcome)
     except Exception as error:
         detail = str(error) if isinstance(error, PolicyEvaluationError) else type(error).__name__
-        return Decision(verdicts, {}, Refuse(reason=Governed.POLICY_EVALUATION_ERROR, details={"fault": detail}))
+        return Decision((), {}, Refuse(reason=Governed.POLICY_EVALUATION_ERROR, details={"fault": detail}))
+
+
+def _require_permitted(outcome: Plan | Refuse, permitted: Mapping[str, int]) -> None:
+    if type(outcome) is Refuse:
+        return
+    if type(outcome) is not Plan or not outcome.routes:
+        raise PolicyEvaluationError("there is no plan")
+    if any(type(route) is not PlannedRoute or route.capability.id not in permitted for route in outcome.routes):
+        raise PolicyEvaluationError("a planned route was not permitted")
 
 
 def plan(

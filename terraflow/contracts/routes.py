@@ -45,8 +45,8 @@ class Condition(Exact, frozen=True, kw_only=True):
     """What the table reads of a capability's state at this moment.
 
     `enabled` is the operator's switch, apart from the bundle's; `has_free_slot` is true without an in-flight
-    limit; `inside_boundary` and `secret_present` are true where there is no address or no secret.
-    `recent_faults` only orders (see `plan`).
+    limit; `inside_boundary` is only asked of private capabilities, and is true of one without an address;
+    `secret_present` is only asked where a secret is named. `recent_faults` only orders (see `plan`).
     """
 
     enabled: bool
@@ -108,7 +108,7 @@ def answer_tokens_max(capability: CompiledCapability, facts: RequestFacts) -> in
 
 
 def _fits_window(capability: CompiledCapability, facts: RequestFacts) -> bool:
-    tokens = facts.input_bytes if capability.paid else -(-facts.input_bytes // BYTES_PER_TOKEN)
+    tokens = -(-facts.input_bytes // BYTES_PER_TOKEN) if capability.paid is False else facts.input_bytes
     return tokens + answer_tokens_max(capability, facts) <= capability.context_window_tokens
 
 
@@ -117,8 +117,19 @@ def _keeps_apart(capability: CompiledCapability, facts: RequestFacts) -> bool:
     return unshared or facts.data_class < DataClass.CONFIDENTIAL
 
 
+def _may_leave(contract: CompiledContract, capability: CompiledCapability) -> bool:
+    leaves = capability.boundary is _EXTERNAL and contract.egress in (Egress.BURST, Egress.ALLOWED)
+    return capability.boundary is _PRIVATE or leaves
+
+
 def _may_leave_now(contract: CompiledContract, capability: CompiledCapability, exhausted: bool) -> bool:
     return capability.boundary is _PRIVATE or contract.egress is Egress.ALLOWED or exhausted
+
+
+def _has_secret(capability: CompiledCapability, condition: Condition) -> bool:
+    if capability.secret_named is False:
+        return capability.paid is False
+    return capability.secret_named is True and condition.secret_present
 
 
 def _is_among(value: str, allowed: frozenset[str]) -> bool:
@@ -126,7 +137,6 @@ def _is_among(value: str, allowed: frozenset[str]) -> bool:
 
 
 _PRIVATE, _EXTERNAL = Boundary.PRIVATE, Boundary.EXTERNAL
-_LEAVES = (Egress.BURST, Egress.ALLOWED)
 
 # c is the contract, m the capability, r the request, s the capability's condition.
 # fmt: off
@@ -135,10 +145,10 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _bundle(Governed.MODEL_FAMILY_NOT_ALLOWED, lambda c, m: _is_among(m.family, c.families)),
     _bundle(Governed.LIFECYCLE_NOT_APPROVED, lambda c, m: m.lifecycle is Lifecycle.APPROVED),
     _bundle(Governed.CONSEQUENCE_TIER_NOT_APPROVED, lambda c, m: c.consequence_tier in m.consequence_tiers),
-    _state(Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY, lambda m, s: s.inside_boundary or m.boundary is _EXTERNAL),
-    _bundle(Governed.EXTERNAL_EGRESS_NOT_ALLOWED, lambda c, m: m.boundary is _PRIVATE or c.egress in _LEAVES),
+    _state(Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY, lambda m, s: m.boundary is _EXTERNAL or s.inside_boundary),
+    _bundle(Governed.EXTERNAL_EGRESS_NOT_ALLOWED, _may_leave),
     _bundle(Governed.JURISDICTION_NOT_ALLOWED, lambda c, m: _is_among(m.jurisdiction, c.jurisdictions)),
-    _bundle(Governed.DATA_TERMS_TRAINING, lambda c, m: c.training_allowed or m.trains is False),
+    _bundle(Governed.DATA_TERMS_TRAINING, lambda c, m: m.trains is False or c.training_allowed),
     _bundle(Governed.DATA_TERMS_RETENTION, lambda c, m: m.retention_days <= c.retention_days_max),
     _facts(Governed.DATA_CLASS_EXCEEDS_CAPABILITY, lambda m, r: r.data_class <= m.data_class_max),
     _facts(Governed.SENSITIVE_TYPE_NOT_ALLOWED_ON_CAPABILITY, lambda m, r: m.sensitive_types >= r.sensitive_types),
@@ -146,9 +156,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _facts(Governed.TOOLS_UNSUPPORTED, lambda m, r: m.tools or r.tools_offered is False),
     _facts(Governed.CONTEXT_WINDOW_EXCEEDED, _fits_window),
     _bundle(Governed.PROVIDER_DISABLED, lambda c, m: m.enabled),
-    _bundle(Governed.PROVIDER_DISABLED, lambda c, m: m.priced or m.paid is False, "PRICE_UNKNOWN"),
+    _bundle(Governed.PROVIDER_DISABLED, lambda c, m: m.paid is False or m.priced, "PRICE_UNKNOWN"),
     _state(Governed.PROVIDER_DISABLED, lambda m, s: s.enabled, "SWITCHED_OFF"),
-    _state(Governed.PROVIDER_DISABLED, lambda m, s: s.secret_present or m.secret_named is False, "SECRET_MISSING"),
+    _state(Governed.PROVIDER_DISABLED, _has_secret, "SECRET_MISSING"),
     _state(Governed.PROVIDER_UNHEALTHY, lambda m, s: s.healthy),
     _capacity(Governed.BURST_ONLY_ON_CAPACITY, _may_leave_now),
 )

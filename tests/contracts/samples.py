@@ -88,9 +88,7 @@ def document(**changes: Any) -> dict[str, Any]:
             {"id": "acme", "business_units": ["research", "sales"]},
             {"id": "umbra", "business_units": ["main"]},
         ],
-        "applications": [
-            {"id": "web", "tenant": "acme", "workloads": ["assistant"], "default_workload": "assistant"}
-        ],
+        "applications": [{"id": "web", "tenant": "acme", "workloads": ["assistant"], "default_workload": "assistant"}],
         "workloads": [
             {"id": "assistant", "tenant": "acme", "business_unit": "sales", "priority": 1, "contract": "starter"}
         ],

@@ -28,18 +28,14 @@ def rejected(value: dict[str, Any], **options: Any) -> dict[str, str]:
 
 
 def test_a_sound_bundle_is_indexed() -> None:
-    made = bundle(
-        budgets=[{"tenant": "acme", "level": "tenant", "of": "acme", "window": "month", "limit_usd": "2.5"}]
-    )
+    made = bundle(budgets=[{"tenant": "acme", "level": "tenant", "of": "acme", "window": "month", "limit_usd": "2.5"}])
     assert made.sequence == 7
     assert (
         made.digest
         == hashlib.sha256(
             canonical_json(
                 document(
-                    budgets=[
-                        {"tenant": "acme", "level": "tenant", "of": "acme", "window": "month", "limit_usd": "2.5"}
-                    ]
+                    budgets=[{"tenant": "acme", "level": "tenant", "of": "acme", "window": "month", "limit_usd": "2.5"}]
                 )
             )
         ).hexdigest()
