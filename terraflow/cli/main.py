@@ -23,7 +23,13 @@ class Command(NamedTuple):
     summary: str
 
 
-COMMANDS = (Command("reason", "terraflow.cli.reason", "What a reason code means and what to do about it."),)
+# fmt: off
+COMMANDS = (
+    Command("demo",   "terraflow.cli.demo",   "Make the starter workspace and serve it."),
+    Command("serve",  "terraflow.cli.serve",  "Serve a plane on a data folder."),
+    Command("reason", "terraflow.cli.reason", "What a reason code means and what to do about it."),
+)
+# fmt: on
 
 
 def main() -> None:

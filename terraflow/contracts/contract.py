@@ -67,6 +67,9 @@ class OutputRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             " without look-around or back-references; numbers in it are integers."
         ),
     ] = None
+    requested_schema: Annotated[
+        bool, says("Whether an answer is checked against the schema that the caller asks for, in place of this one.")
+    ] = False
     repair: Annotated[bool, says("Whether an answer that fails the schema gets one attempt at repair.")] = True
     stream: Annotated[
         StreamRule, says("How a stream flows; with a schema it is always collected and checked first.")

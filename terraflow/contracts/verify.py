@@ -49,7 +49,7 @@ def sign_bundle(document: BundleDocument, key: Ed25519PrivateKey) -> bytes:
 def payload_of(document: BundleDocument) -> bytes:
     """The document's canonical JSON: what is signed. Raises BundleRejected for a value that has none."""
     try:
-        return canonical_json(msgspec.to_builtins(document))
+        return canonical_json(msgspec.json.decode(msgspec.json.encode(document)))
     except NotCanonical as error:
         raise BundleRejected(
             (Problem("$", f"{error}: write amounts as text, and schemas with integers"),)

@@ -111,7 +111,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request in neutral form.
 
     `document` is the parsed chat body as it will be sent on: strictly parsed JSON, without `model`, `stream`,
-    `stream_options` and the fields that say how long an answer may be, which travel beside it.
+    `stream_options` and the fields that say how long an answer may be, which travel beside it. `audio`: some goes
+    in or is asked for, which has prices of its own.
     """
 
     document: dict[str, Any]
@@ -123,6 +124,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None
     model: str | None
     size_bytes: int
+    audio: bool = False
 
     @property
     def messages(self) -> list[dict[str, Any]]:

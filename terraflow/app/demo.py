@@ -1,0 +1,113 @@
+"""The starter workspace: a data folder with keys, an application and an active bundle, made in one go."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import json
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from ruamel.yaml import YAML
+
+from terraflow.app.keys import new_key, read_private_key
+from terraflow.app.runtime import SystemClock
+from terraflow.app.settings import Settings
+from terraflow.app.wiring import open_log_key
+from terraflow.contracts.capability import Capability
+from terraflow.contracts.contract import Contract
+from terraflow.contracts.document import BundleDocument, WorkloadEntry
+from terraflow.contracts.source import parse_source
+from terraflow.contracts.verify import sign_bundle, verify_bundle
+from terraflow.core.signature import keyring
+from terraflow.evidence.checkpoint import log_key
+from terraflow.ports.store import ApiKey
+from terraflow.storage.sqlite.tools import open_tools
+
+TENANT = "starter"
+APPLICATION = "starter-app"
+_VALID = timedelta(days=365)
+_NOTE = "demo.json"
+
+
+class DemoAnswers(msgspec.Struct, frozen=True):
+    """What a caller needs; the console's three are None until it is built."""
+
+    base_url: str
+    api_key: str
+    console_url: str | None
+    username: str | None
+    password: str | None
+    public_key: str
+
+
+def make_workspace(settings: Settings, *, bench: bool) -> str:
+    """Make the data folder into the starter workspace, and give its API key. A folder that already is one keeps its
+    state and its key; its bundle is signed anew."""
+    folder = Path(settings.data_dir)
+    note = folder / _NOTE
+    clock = SystemClock()
+    with open_tools(folder, make=True) as tools:
+        if note.exists():
+            api_key: str = json.loads(note.read_text("utf-8"))["api_key"]
+            signing = read_private_key(folder / "keys" / "bundle.pem")
+        else:
+            api_key = "tf_" + secrets.token_urlsafe(32)
+            signing = new_key(folder / "keys" / "bundle.pem")
+            digest = hashlib.sha256(api_key.encode()).hexdigest()
+            tools.add_key(ApiKey("key_" + secrets.token_hex(8), TENANT, APPLICATION, digest, clock.now()))
+            _write_private(note, json.dumps({"api_key": api_key}))
+        active = tools.active_bundle()
+        keys = keyring([signing.public_key()])
+        sequence = 1 if active is None else verify_bundle(active, keys, clock.now(), active=True).sequence + 1
+        tools.activate_bundle(sign_bundle(starter_document(sequence, bench=bench), signing), sequence, clock.now())
+    open_log_key(settings)
+    return api_key
+
+
+def starter_document(sequence: int, *, bench: bool) -> BundleDocument:
+    """The starter bundle's document, valid for a year from now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    document = parse_source(_resource("starter.yaml"))
+    if bench:
+        document = _with_bench(document)
+    return msgspec.structs.replace(document, sequence=sequence, issued=now, expires=now + _VALID)
+
+
+def _with_bench(document: BundleDocument) -> BundleDocument:
+    more = msgspec.convert(YAML(typ="safe").load(_resource("bench_workload.yaml")), _Bench)
+    applications = [
+        msgspec.structs.replace(entry, workloads=(*entry.workloads, *(w.id for w in more.workloads)))
+        for entry in document.applications
+    ]
+    return msgspec.structs.replace(
+        document,
+        applications=tuple(applications),
+        workloads=(*document.workloads, *more.workloads),
+        contracts=(*document.contracts, *more.contracts),
+        capabilities=(*document.capabilities, *more.capabilities),
+    )
+
+
+class _Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    workloads: tuple[WorkloadEntry, ...]
+    contracts: tuple[Contract, ...]
+    capabilities: tuple[Capability, ...]
+
+
+def _resource(name: str) -> bytes:
+    return (importlib.resources.files("terraflow.app") / name).read_bytes()
+
+
+def public_log_key(settings: Settings) -> str:
+    """The verifier key of the starter tenant's log."""
+    return log_key(TENANT, open_log_key(settings).public_key())
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

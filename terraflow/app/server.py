@@ -1,0 +1,115 @@
+"""The process that serves: uvicorn around the service, started once the plane is ready and drained at the end.
+
+1. A plane listens only when everything behind it works; what cannot start says why and exits.
+2. SIGTERM or SIGINT: readiness turns false, no new request is taken, running ones finish within `drain_s`, what does
+   not is recorded as a fault, checkpoints are signed, and the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from terraflow.app.settings import Settings
+from terraflow.app.telemetry import set_up_logging
+from terraflow.app.wiring import Parts, Wrap, start
+from terraflow.gateway.recover import recover
+from terraflow.gateway.running import Running
+
+BACKLOG = 1024
+
+
+class CannotListen(Exception):
+    """The address is not to be had; the message says which and why."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a word when it listens and a word when it stops to."""
+
+    def __init__(self, config: uvicorn.Config, listening: Callable[[], None], draining: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._draining = draining
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._draining()
+        await super().shutdown(sockets)
+
+
+def serve(settings: Settings, listening: Callable[[str], None], *, wrap: Wrap | None = None) -> None:
+    """Serve until a signal says to stop. `listening` is called once, with the base URL, when requests are taken.
+
+    Raises CannotListen, and what `wiring.start` raises.
+    """
+    set_up_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, listening, wrap))
+
+
+async def _serve(settings: Settings, listening: Callable[[str], None], wrap: Wrap | None) -> None:
+    bound = _bind(settings)
+    parts = await start(settings, access_log=sys.stderr if settings.access_log else None, wrap=wrap)
+    scheme = "https" if settings.tls_cert_file else "http"
+    host, port = bound.getsockname()[:2]
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    # What the start made stays for good: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+
+    def draining() -> None:
+        parts.service.draining = True
+
+    server = _Server(_config(settings, parts), lambda: listening(url), draining)
+    try:
+        await server.serve(sockets=[bound])
+        if len(parts.plane.running):
+            await recover(parts.store, parts.plane.clock, Running())
+    finally:
+        await parts.stop()
+
+
+def _config(settings: Settings, parts: Parts) -> uvicorn.Config:
+    tls: dict[str, Any] = {}
+    if settings.tls_cert_file is not None:
+        tls = {"ssl_certfile": settings.tls_cert_file, "ssl_keyfile": settings.tls_key_file}
+    return uvicorn.Config(
+        parts.service,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.drain_s,
+        **tls,
+    )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.bind_host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.bind_host, settings.bind_port))
+    except OSError as error:
+        bound.close()
+        raise CannotListen(
+            f"cannot listen on {settings.bind_host}:{settings.bind_port}: {error.strerror}; give another --port, or 0"
+        ) from None
+    bound.setblocking(False)
+    return bound

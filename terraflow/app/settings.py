@@ -1,0 +1,173 @@
+"""The settings of a plane: one TOML file with flat keys, each overridden by `TERRAFLOW_<KEY>`.
+
+1. This module is the only reader of the environment; a capability's secrets are read through it by name.
+2. An unknown key refuses to start, in the file and in the environment, except the names that Kubernetes injects for
+   a service called terraflow (`TERRAFLOW_PORT*`, `TERRAFLOW_SERVICE_*`).
+3. Every bound is here, with its default and the reason for it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[int, Meta(ge=1)]
+
+_PREFIX = "TERRAFLOW_"
+_INJECTED = ("TERRAFLOW_PORT", "TERRAFLOW_SERVICE_")
+
+
+class BadSettings(Exception):
+    """The settings cannot be used; the message names the key and what to do."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every setting. A field's docstring is its documentation (docs/reference/settings.md)."""
+
+    data_dir: str = "terraflow-data"
+    """Where the database, the keys and the high-water mark are kept."""
+    bind_host: str = "127.0.0.1"
+    """The address to listen on. Any but a loopback address needs TLS files or `trusted_proxies`."""
+    bind_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    """The port; 0 picks a free one."""
+    tls_cert_file: str | None = None
+    """A PEM certificate chain; with `tls_key_file` the plane speaks TLS itself."""
+    tls_key_file: str | None = None
+    """The certificate's PEM private key."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of the proxies that end TLS in front; connections from anywhere else are refused."""
+    bundle_keys: tuple[str, ...] = ()
+    """Files of the public keys that may sign bundles; none given: `keys/bundle.pub.pem` of the data folder."""
+    log_key_file: str | None = None
+    """The Ed25519 private key that signs checkpoints; none given: `keys/log.pem` of the data folder."""
+    answer_key_file: str | None = None
+    """32 bytes, base64, that encrypt stored answers at rest; none given: they are stored in the clear."""
+    high_water_dir: str | None = None
+    """Where the signed high-water mark is kept; put it on another disk than the data folder to notice more."""
+    private_networks: tuple[str, ...] = (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "fc00::/7",
+        "127.0.0.0/8",
+        "::1/128",
+    )
+    """The networks that count as inside the boundary: a private capability's address must lie in them."""
+    body_bytes_max: Positive = 8 * 1024 * 1024
+    """A request's body: room for a few images; what is scanned as text is bounded by `scan_bytes_max`."""
+    body_timeout_s: Positive = 30
+    """How long a body may take to arrive: 8 MiB over a slow line."""
+    scan_bytes_max: Positive = 1024 * 1024
+    """Text above this is refused unscanned (INPUT_TOO_LARGE): a quarter of a million tokens."""
+    deadline_ms_max: Positive = 600_000
+    """The longest deadline a caller may ask for; the vendors' own clients give up after ten minutes."""
+    running_max: Positive = 256
+    """Requests inside at once: with about a second each, more than two cores can serve."""
+    waiting_max: Positive = 512
+    """Requests waiting for a place: two seconds' worth."""
+    tenant_max: Positive = 512
+    """Requests of one tenant, running and waiting."""
+    health_faults_max: Positive = 5
+    """A capability's faults in a row after which it rests."""
+    health_rest_s: Positive = 10
+    """How long it rests before one call is let through."""
+    provider_attempts_max: Positive = 6
+    """Calls of providers for one request, in all: a route with its retries, and three more."""
+    upstream_connections_max: Positive = 512
+    """Connections to providers, in all: twice `running_max`."""
+    key_keep_s: Positive = 86_400
+    """How long an idempotency key is remembered: a day, as the vendors do."""
+    answer_keep_s: Positive = 86_400
+    """How long the answer of a keyed request is kept for its replay."""
+    checkpoint_interval_ms: Positive = 250
+    """How often new records are signed into a checkpoint; the promise is one second."""
+    keep_alive_s: Positive = 75
+    """How long an idle connection of a caller is kept: longer than callers keep theirs, so that they close first."""
+    drain_s: Positive = 30
+    """How long running requests may take to finish after SIGTERM."""
+    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
+    """Severity from which lines are written to standard error."""
+    access_log: bool = True
+    """One line a request to standard error: ids, codes and times, never content."""
+
+
+def load_settings(file: Path | None, environment: Mapping[str, str], **flags: object) -> Settings:
+    """The settings of a file, overridden by the environment, overridden by `flags` that are not None.
+
+    Raises BadSettings.
+    """
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text("utf-8"))
+        except OSError as error:
+            raise BadSettings(f"cannot read the settings file {file}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadSettings(f"{file} is not TOML: {error}") from None
+    values.update(_from_environment(environment))
+    values.update({key: value for key, value in flags.items() if value is not None})
+    unknown = sorted(set(values) - set(Settings.__struct_fields__))
+    if unknown:
+        raise BadSettings(f"unknown setting {', '.join(unknown)}: see docs/reference/settings.md for the known ones")
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"a setting has a wrong value: {error}") from None
+    _check_together(settings)
+    return settings
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, text in environment.items():
+        if not name.startswith(_PREFIX) or name.startswith(_INJECTED):
+            continue
+        key = name.removeprefix(_PREFIX).lower()
+        lists = key in Settings.__struct_fields__ and isinstance(_default_of(key), tuple)
+        found[key] = [part.strip() for part in text.split(",") if part.strip()] if lists else text
+    return found
+
+
+def _default_of(key: str) -> object:
+    return Settings.__struct_defaults__[Settings.__struct_fields__.index(key)]
+
+
+def _check_together(settings: Settings) -> None:
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        raise BadSettings("tls_cert_file and tls_key_file go together: give both, or neither")
+    for key in ("trusted_proxies", "private_networks"):
+        for text in getattr(settings, key):
+            try:
+                ipaddress.ip_network(text)
+            except ValueError:
+                raise BadSettings(f"{key} holds {text!r}, which is not a network such as 10.0.0.0/8") from None
+    loopback = settings.bind_host == "localhost" or _is_loopback(settings.bind_host)
+    if not loopback and settings.tls_cert_file is None and not settings.trusted_proxies:
+        raise BadSettings(
+            f"bind_host {settings.bind_host} is reachable from outside: give tls_cert_file and tls_key_file, or name"
+            " the proxies that end TLS in trusted_proxies"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment."""
+    return os.environ
+
+
+def read_secret(name: str) -> str | None:
+    """The value of a capability's `env:NAME`, None when it is unset or empty."""
+    return os.environ.get(name.removeprefix("env:")) or None

@@ -1,0 +1,227 @@
+"""The only place that names concrete classes: settings become a running plane's parts.
+
+`wrap` is how a test stands between a port and its real implementation; a production plane is built without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import ipaddress
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from terraflow.app.bundles import ActiveBundle
+from terraflow.app.checkpoints import Checkpoints
+from terraflow.app.keys import KeyUnusable, new_key, public_path, read_private_key, read_public_key
+from terraflow.app.providers import OpenProviders
+from terraflow.app.runtime import RandomIds, SystemClock
+from terraflow.app.settings import Settings
+from terraflow.app.telemetry import AccessLog
+from terraflow.classify.scan import Scanner
+from terraflow.core.signature import keyring
+from terraflow.evidence.highwater import check_marks
+from terraflow.evidence.proof import prove
+from terraflow.gateway.admission import Admission, AdmissionRule
+from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.health import Health, HealthRule
+from terraflow.gateway.http.service import Service, ServiceLimits
+from terraflow.gateway.plane import Limits, Plane
+from terraflow.gateway.rate import Rate
+from terraflow.gateway.recover import RecoveryLoop, recover
+from terraflow.gateway.running import Running
+from terraflow.ports.ledger import Ledger
+from terraflow.ports.runtime import Clock, Ids
+from terraflow.ports.store import Store
+from terraflow.ports.upstream import Provider
+from terraflow.storage.sqlite.store import open_store
+
+ERASE_EVERY_S = 60.0
+"""How often expired answers are erased."""
+
+
+class Wrap(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test puts around a port; each function gets the real one."""
+
+    store: Callable[[Store], Store] = lambda store: store
+    provider: Callable[[str, Provider], Provider] = lambda _, provider: provider
+    clock: Callable[[Clock], Clock] = lambda clock: clock
+    ids: Callable[[Ids], Ids] = lambda ids: ids
+    scanner: Callable[[Scanner], Scanner] = lambda scanner: scanner
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """A plane that is ready to serve, and what must be stopped with it."""
+
+    plane: Plane
+    service: Service
+    store: Store
+    bundles: ActiveBundle
+    providers: OpenProviders
+    checkpoints: Checkpoints
+    background: list[asyncio.Task[None]]
+
+    async def stop(self) -> None:
+        """Let the running requests finish is the server's work; this lets go of everything else, in order."""
+        for task in self.background:
+            task.cancel()
+        for task in self.background:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.providers.close()
+        await asyncio.to_thread(self.checkpoints.stop)
+        await self.store.close()
+
+
+class LedgerProofs:
+    """Inclusion proofs for the evidence read, from the published tiles: a few point reads."""
+
+    def __init__(self, ledger: Ledger, key: Ed25519PublicKey) -> None:
+        self._ledger = ledger
+        self._key = key
+
+    async def prove(self, tenant: str, index: int) -> bytes | None:
+        """See `gateway.http.reads.EvidenceReader`."""
+        return await asyncio.to_thread(prove, self._ledger, tenant, index, self._key)
+
+
+async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: Wrap | None = None) -> Parts:
+    """Build the plane, bring what a crash left to its end, and start what runs beside the requests.
+
+    Raises FolderInUse, DatabaseUnusable, RolledBack, KeyUnusable, BadSettings.
+    """
+    wrap = wrap or Wrap()
+    folder = Path(settings.data_dir)
+    clock, ids = wrap.clock(SystemClock()), wrap.ids(RandomIds())
+    sqlite = open_store(folder, clock=clock, answer_key=_answer_key(settings))
+    log_key = open_log_key(settings)
+    marks = marks_folder(settings)
+    check_marks(marks, sqlite.ledger, log_key.public_key())
+    store = wrap.store(sqlite)
+    running = Running()
+    await recover(store, clock, running)
+    recovery = RecoveryLoop(store, clock, running)
+    providers = OpenProviders(settings, clock, wrap.provider)
+    bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
+    await bundles.refresh()
+    plane = Plane(
+        clock=clock,
+        ids=ids,
+        store=store,
+        bundles=bundles,
+        providers=providers,
+        scanner=wrap.scanner(Scanner()),
+        rate=Rate(),
+        admission=Admission(
+            AdmissionRule(
+                running_max=settings.running_max,
+                waiting_max=settings.waiting_max,
+                tenant_max=settings.tenant_max,
+            )
+        ),
+        capacity=Capacity(),
+        health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),
+        running=running,
+        limits=Limits(
+            scan_bytes_max=settings.scan_bytes_max,
+            attempts_max=settings.provider_attempts_max,
+            answer_keep_s=settings.answer_keep_s,
+            key_keep_s=settings.key_keep_s,
+        ),
+        recovery=recovery,
+        telemetry=AccessLog(clock, access_log),
+    )
+    checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
+    checkpoints.start()
+    service = Service(
+        plane,
+        ServiceLimits(
+            body_bytes_max=settings.body_bytes_max,
+            body_timeout_s=settings.body_timeout_s,
+            deadline_ms_max=settings.deadline_ms_max,
+        ),
+        LedgerProofs(sqlite.ledger, log_key.public_key()),
+        _trust(settings.trusted_proxies),
+    )
+    background = [
+        asyncio.create_task(bundles.keep_fresh()),
+        asyncio.create_task(recovery.keep_trying()),
+        asyncio.create_task(_erase_expired(store, clock)),
+    ]
+    return Parts(
+        plane=plane,
+        service=service,
+        store=store,
+        bundles=bundles,
+        providers=providers,
+        checkpoints=checkpoints,
+        background=background,
+    )
+
+
+async def _erase_expired(store: Store, clock: Clock) -> None:
+    while True:
+        await clock.sleep(ERASE_EVERY_S)
+        with contextlib.suppress(Exception):
+            await store.erase()
+
+
+def open_log_key(settings: Settings) -> Ed25519PrivateKey:
+    """The key that signs checkpoints, made on first use when it is the data folder's own."""
+    if settings.log_key_file is not None:
+        return read_private_key(Path(settings.log_key_file))
+    path = Path(settings.data_dir) / "keys" / "log.pem"
+    return read_private_key(path) if path.exists() else new_key(path)
+
+
+def bundle_keys(settings: Settings) -> Mapping[str, Ed25519PublicKey]:
+    """The keys that may sign bundles."""
+    named = [Path(name) for name in settings.bundle_keys]
+    own = public_path(Path(settings.data_dir) / "keys" / "bundle.pem")
+    return keyring(read_public_key(path) for path in named or [own] if named or path.exists())
+
+
+def marks_folder(settings: Settings) -> Path:
+    """Where the high-water marks are."""
+    return Path(settings.high_water_dir or Path(settings.data_dir) / "marks")
+
+
+def _answer_key(settings: Settings) -> bytes | None:
+    if settings.answer_key_file is None:
+        return None
+    try:
+        key = base64.b64decode(Path(settings.answer_key_file).read_text("ascii").strip(), validate=True)
+    except OSError as error:
+        raise KeyUnusable(f"cannot read {settings.answer_key_file}: {error.strerror}") from None
+    except (binascii.Error, UnicodeDecodeError):
+        raise KeyUnusable(f"{settings.answer_key_file} is not base64") from None
+    if len(key) != 32:
+        raise KeyUnusable(f"{settings.answer_key_file} must hold 32 bytes in base64")
+    return key
+
+
+def _trust(networks: tuple[str, ...]) -> Callable[[str], bool]:
+    if not networks:
+        return lambda _: True
+    parsed = [ipaddress.ip_network(network) for network in networks]
+    known: dict[str, bool] = {}
+
+    def trusted(client: str) -> bool:
+        found = known.get(client)
+        if found is None:
+            if len(known) > 10_000:
+                known.clear()
+            try:
+                address = ipaddress.ip_address(client)
+            except ValueError:
+                return False
+            found = known[client] = any(address in network for network in parsed)
+        return found
+
+    return trusted

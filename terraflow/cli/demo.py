@@ -1,0 +1,65 @@
+"""`terraflow demo`: a fresh starter workspace, served at once."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import Annotated
+
+import typer
+
+_GUIDE = """
+TerraFlow is running on {base_url} with the starter workspace. In another shell:
+
+  curl {base_url}/chat/completions \\
+    -H "Authorization: Bearer {api_key}" -H "Content-Type: application/json" -i \\
+    -d '{{"model": "starter-assistant", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+
+or, with the OpenAI client:
+
+  from openai import OpenAI
+  client = OpenAI(base_url="{base_url}", api_key="{api_key}")
+
+The reason is in the header x-terraflow-reason; the record of a request is at
+  {base_url}/evidence/<x-terraflow-request-id>
+Stop with Ctrl-C. The data folder is {data}.
+"""
+
+
+def command(
+    data: Annotated[str | None, typer.Option(help="Data folder to make; a new temporary one if absent.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
+    bench: Annotated[bool, typer.Option("--bench", help="Add the workload `bench` for measuring.")] = False,
+    guide: Annotated[bool, typer.Option("--guide", help="Say on standard error how to call it.")] = False,
+) -> None:
+    """Make the starter workspace and serve it; the first line printed is JSON: base_url, api_key, console_url,
+    username, password, public_key."""
+    import msgspec
+
+    from terraflow.app.demo import DemoAnswers, make_workspace, public_log_key
+    from terraflow.app.settings import BadSettings, environment, load_settings
+    from terraflow.cli.starting import run
+
+    folder = data or tempfile.mkdtemp(prefix="terraflow-demo-")
+    try:
+        settings = load_settings(None, environment(), data_dir=folder, bind_host=host, bind_port=port)
+    except BadSettings as bad:
+        print(f"terraflow demo: {bad}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    api_key = make_workspace(settings, bench=bench)
+
+    def listening(url: str) -> None:
+        answers = DemoAnswers(
+            base_url=f"{url}/v1",
+            api_key=api_key,
+            console_url=None,
+            username=None,
+            password=None,
+            public_key=public_log_key(settings),
+        )
+        print(msgspec.json.encode(answers).decode(), flush=True)
+        if guide:
+            print(_GUIDE.format(base_url=answers.base_url, api_key=api_key, data=folder), file=sys.stderr, flush=True)
+
+    run("demo", settings, listening)

@@ -1,0 +1,107 @@
+"""JSON from strangers, parsed so that no two readers can understand it differently.
+
+1. Refused: anything but UTF-8, duplicate keys, NaN and the infinities (1e400 too), integers that do not fit in 64
+   bits, lone surrogates, nesting deeper than `depth_max`, and a byte order mark.
+2. An error names the rule, never the input.
+3. The cost is linear; the checks for rare faults run only when the bytes show a sign of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+DEPTH_MAX = 64
+
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
+_LONG_DIGITS = re.compile(rb"[0-9]{19}")
+
+
+class BadJson(ValueError):
+    """The bytes are not JSON as this module accepts it; `rule` says what was broken."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+def parse_json(raw: bytes, *, depth_max: int = DEPTH_MAX) -> Any:
+    """The value `raw` stands for, made of dict, list, str, int, float, bool and None. Raises BadJson."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadJson("must be UTF-8") from None
+    try:
+        value = _DECODER.decode(text)
+    except BadJson:
+        raise
+    except RecursionError:
+        raise BadJson(f"must not be nested deeper than {depth_max}") from None
+    except ValueError:
+        raise BadJson("must be valid JSON") from None
+    # A document with no more brackets than the bound cannot be deeper than it.
+    if raw.count(b"[") + raw.count(b"{") > depth_max and _depth(value) > depth_max:
+        raise BadJson(f"must not be nested deeper than {depth_max}")
+    if _SURROGATE_ESCAPE.search(raw) is not None:
+        _refuse_lone_surrogates(value)
+    if _LONG_DIGITS.search(raw) is not None:
+        _refuse_wide_integers(value)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise BadJson("must not repeat a key")
+    return made
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise BadJson("must not hold a number beyond the range of a double")
+    return number
+
+
+def _constant(_: str) -> float:
+    raise BadJson("must not hold NaN or an infinity")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+
+
+def _depth(value: Any) -> int:
+    deepest, level = 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            else:
+                continue
+            below.append(None)
+        deepest, level = deepest + bool(below), below
+    return deepest
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadJson("must not hold a lone surrogate") from None
+
+
+def _refuse_wide_integers(value: Any) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
+            raise BadJson("must not hold an integer beyond 64 bits")

@@ -1,0 +1,206 @@
+"""One attempt on one capability: its money, its slot, its health, and its line in the record.
+
+1. Every attempt reserves its own worst case first; a refusal there ends the recovery.
+2. An attempt is opened once and ended once: answered, failed or abandoned. Ending it gives back its slot, tells the
+   capability's health, and decides what its reservation is posted at; the posting itself is made durable with the next
+   attempt's reservation or with the request's outcome, whichever comes first.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from terraflow.contracts.plan import PlannedRoute
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
+from terraflow.evidence import record
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.recovery import RECOVERY, Charge
+from terraflow.ports.store import NoRoom, Reservation, Settlement
+from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailure, Usage
+from terraflow.spend.budgets import budget_lines
+from terraflow.spend.pricing import cost
+
+BYTES_PER_TOKEN = 4
+"""For counting what a vendor did not: English text has about four bytes a token."""
+
+
+class Why(StrEnum):
+    """Why an attempt was made, as the record says it."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    FALLBACK = "fallback"
+    SAFE_PATH = "safe_path"
+    REPAIR = "repair"
+
+
+class Trial(msgspec.Struct):
+    """An open attempt. `started` is a monotonic instant in seconds."""
+
+    route: PlannedRoute
+    why: Why
+    request: ModelRequest
+    started: float
+
+
+def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int) -> Reservation:
+    """The reservation of the next attempt, on every level and window of the workload."""
+    assert x.resolution is not None
+    workload = x.resolution.workload
+    limits = {
+        (rule.level.value, rule.of, rule.window.value): rule.limit_micro_usd
+        for rule in workload.budgets
+        if rule.limit_micro_usd is not None
+    }
+    return Reservation(
+        id=f"{x.request_id}/{x.attempts_opened}",
+        request_id=x.request_id,
+        tenant=workload.tenant,
+        capability=route.capability.id,
+        amount=amount,
+        chargeable=amount > 0,
+        lines=budget_lines(
+            tenant=workload.tenant,
+            business_unit=workload.business_unit,
+            workload=workload.id,
+            limits=limits,
+            at=plane.clock.now(),
+        ),
+    )
+
+
+async def open_trial(
+    plane: Plane, x: Exchange, route: PlannedRoute, why: Why, request: ModelRequest, worst_case: int
+) -> Trial | Refuse:
+    """Reserve (unless the intent already did), and take a slot within the deadline."""
+    if x.attempts_opened or x.reservation is None:
+        reservation = reservation_for(plane, x, route, worst_case)
+        await settle_ended(plane, x)
+        found = await plane.store.reserve(reservation)
+        if type(found) is NoRoom:
+            return no_room(found)
+        x.reservation, x.posting = reservation, None
+    x.attempts_opened += 1
+    definition = route.capability
+    left = x.deadline - plane.clock.monotonic()
+    with x.presence.interruptible():
+        taken = await plane.capacity.take(route.capability.id, definition.in_flight_max, left)
+    if not taken:
+        return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
+    now = plane.clock.monotonic()
+    plane.health.began(route.capability.id, now)
+    trial = Trial(route, why, request, now)
+    x.trial = trial
+    return trial
+
+
+def no_room(found: NoRoom) -> Refuse:
+    """BUDGET_EXHAUSTED, with the level and window that had no room. Without Retry-After: a window may end in weeks,
+    and client libraries would wait for it."""
+    return Refuse(reason=Governed.BUDGET_EXHAUSTED, detail=f"{found.level}_{found.window}")
+
+
+async def settle_ended(plane: Plane, x: Exchange) -> None:
+    """Make the ended attempt's posting durable, if there is one."""
+    if x.reservation is not None:
+        settlement = Settlement(x.reservation.id, x.posting)
+        x.reservation = None
+        await plane.store.settle((settlement,))
+
+
+def call_of(plane: Plane, x: Exchange, trial: Trial) -> Call:
+    """What the provider is asked."""
+    assert x.resolution is not None
+    return Call(
+        request=trial.request,
+        output_tokens_max=trial.route.output_tokens_max,
+        reasoning_budget_tokens=x.resolution.workload.contract.reasoning_budget_tokens,
+        timeout_s=max(0.001, x.deadline - plane.clock.monotonic()),
+    )
+
+
+def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> None:
+    """The provider answered and said, or we counted, what it used."""
+    plane.health.succeeded(trial.route.capability.id)
+    _ended(plane, x, trial, None, usage)
+    x.usage = usage
+
+
+def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailure, counted: Usage | None) -> None:
+    """The provider's call failed. `counted` is our count of a partial answer, where there was one."""
+    rule = RECOVERY[failed.failure]
+    capability = trial.route.capability.id
+    if rule.blames_provider:
+        plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
+    else:
+        plane.health.succeeded(capability)
+    usage = failed.usage
+    if usage is None and failed.reached and rule.charge is not Charge.NOTHING:
+        usage = counted
+    whole = failed.reached and usage is None and rule.charge is Charge.WORST_CASE
+    _ended(plane, x, trial, failed.failure, usage, whole=whole)
+
+
+def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
+    """The caller left: the provider's or our count is posted, the worst case where nobody can know."""
+    plane.health.abandoned(trial.route.capability.id)
+    _ended(plane, x, trial, None, counted, whole=counted is None, result="caller_left")
+
+
+def _ended(
+    plane: Plane,
+    x: Exchange,
+    trial: Trial,
+    failure: Failure | None,
+    usage: Usage | None,
+    *,
+    whole: bool = False,
+    result: str | None = None,
+) -> None:
+    capability = trial.route.capability.id
+    plane.capacity.give_back(capability)
+    x.trial = None
+    reserved = x.reservation.amount if x.reservation is not None else 0
+    posted = reserved if whole else 0
+    if usage is not None:
+        posted = cost(x.definition(capability).prices, usage)
+    x.posting = posted or None
+    x.cost += posted
+    x.attempts.append(
+        record.Attempt(
+            capability=capability,
+            kind=trial.why.value,
+            failure=result if failure is None else failure.value,
+            latency_ms=int((plane.clock.monotonic() - trial.started) * 1000),
+            usage=None if usage is None else usage_row(usage),
+            cost_micro_usd=posted,
+            estimated=whole or (usage is not None and usage.estimated),
+            overrun=posted > reserved,
+        )
+    )
+
+
+def usage_row(usage: Usage) -> record.Usage:
+    """Usage as the record writes it."""
+    return record.Usage(
+        input=usage.input,
+        cached=usage.cached_input,
+        cache_written=usage.cache_write,
+        output=usage.output,
+        reasoning=usage.reasoning,
+        audio_input=usage.audio_input,
+        audio_output=usage.audio_output,
+    )
+
+
+def counted(request: ModelRequest, output_bytes: int) -> Usage:
+    """Our own count of what a call used, marked as an estimate."""
+    return Usage(
+        input=-(-request.size_bytes // BYTES_PER_TOKEN),
+        output=-(-output_bytes // BYTES_PER_TOKEN),
+        estimated=True,
+    )

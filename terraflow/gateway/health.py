@@ -1,0 +1,74 @@
+"""Whether a capability's recent calls say that it works.
+
+1. Only the provider's own faults count (the recovery table says which); a caller's bad request never does.
+2. `faults_max` faults in a row make it unhealthy for `rest_s` seconds, or for as long as its `Retry-After` asks, at
+   most `rest_max_s`. After the rest one call is let through: a success makes it healthy, a fault starts a new rest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of rule 2."""
+
+    faults_max: int = 5
+    rest_s: float = 10.0
+    rest_max_s: float = 60.0
+
+
+class _State(msgspec.Struct):
+    faults: int = 0
+    rests_until: float = 0.0
+    probing: bool = False
+
+
+class Health:
+    """The health of one process's capabilities; instants are monotonic seconds."""
+
+    def __init__(self, rule: HealthRule) -> None:
+        self._rule = rule
+        self._states: dict[str, _State] = {}
+
+    def healthy(self, capability: str, now: float) -> bool:
+        """Whether a call may be planned on it now."""
+        state = self._states.get(capability)
+        if state is None or state.faults < self._rule.faults_max:
+            return True
+        return now >= state.rests_until and not state.probing
+
+    def recent_faults(self, capability: str) -> int:
+        """Faults in a row so far."""
+        state = self._states.get(capability)
+        return 0 if state is None else state.faults
+
+    def recovers_in_s(self, capability: str, now: float) -> float:
+        """Seconds until a probe is let through; 0 when healthy."""
+        state = self._states.get(capability)
+        return 0.0 if state is None else max(0.0, state.rests_until - now)
+
+    def began(self, capability: str, now: float) -> None:
+        """A call starts: on a resting capability it is the probe, and no other is let through beside it."""
+        state = self._states.get(capability)
+        if state is not None and state.faults >= self._rule.faults_max and now >= state.rests_until:
+            state.probing = True
+
+    def succeeded(self, capability: str) -> None:
+        """A call was answered, or refused for a reason that is the caller's."""
+        self._states.pop(capability, None)
+
+    def failed(self, capability: str, now: float, retry_after_s: float | None) -> None:
+        """A call failed by the provider's own fault."""
+        state = self._states.setdefault(capability, _State())
+        state.faults += 1
+        state.probing = False
+        if state.faults >= self._rule.faults_max:
+            rest = self._rule.rest_s if retry_after_s is None else max(self._rule.rest_s, retry_after_s)
+            state.rests_until = now + min(rest, self._rule.rest_max_s)
+
+    def abandoned(self, capability: str) -> None:
+        """A call ended without telling anything: its caller left, or its deadline was short."""
+        state = self._states.get(capability)
+        if state is not None:
+            state.probing = False

@@ -1,0 +1,86 @@
+"""The reads of the model API: what a key may call, and the evidence of its requests."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from terraflow.contracts.bundle import Bundle
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed, ModelApi
+from terraflow.gateway.http.asgi import Reply
+from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.plane import Plane
+from terraflow.ports.store import KeyHolder, RecordedEntry
+
+_encode = msgspec.json.Encoder().encode
+_REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
+
+
+class EvidenceReader(Protocol):
+    """Inclusion proofs of the tenant's log."""
+
+    async def prove(self, tenant: str, index: int) -> bytes | None:
+        """The C2SP tlog-proof of a leaf; None until a checkpoint covers it."""
+        ...
+
+
+def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply:
+    """The workloads that the application may call, and the capabilities that their contracts allow.
+
+    OpenAI's list shape; `owned_by` says which of the two an entry is.
+    """
+    bundle = plane.bundles.active()
+    if type(bundle) is not Bundle:
+        return ungoverned(Refuse(reason=Governed.BUNDLE_INVALID), request_id)
+    application = bundle.applications.get((caller.tenant, caller.application))
+    entitled = () if application is None else sorted(application.workloads)
+    workloads = [bundle.workloads[key] for name in entitled if (key := (caller.tenant, name)) in bundle.workloads]
+    names = sorted({name for workload in workloads for name in workload.contract.capabilities})
+    created = bundle.issued_at // 1_000_000
+    data = [_model(workload.id, created, "workload") for workload in workloads]
+    data += [_model(name, created, "capability") for name in names if name in bundle.capabilities]
+    return _ok({"object": "list", "data": data}, request_id)
+
+
+def _model(name: str, created: int, owned_by: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": created, "owned_by": owned_by}
+
+
+async def evidence(plane: Plane, reader: EvidenceReader, caller: KeyHolder, request_id: str, named: str) -> Reply:
+    """The records of one of the application's requests with their inclusion proofs; EVIDENCE_NOT_FOUND otherwise."""
+    entries: Sequence[RecordedEntry] = ()
+    if _REQUEST_ID.fullmatch(named) is not None:
+        entries = await plane.store.find_entries(caller.tenant, caller.application, named)
+    if not entries:
+        return ungoverned(Refuse(reason=ModelApi.EVIDENCE_NOT_FOUND), request_id)
+    records = []
+    for entry in entries:
+        proof = await reader.prove(caller.tenant, entry.index)
+        records.append(
+            {
+                "kind": entry.kind,
+                "index": entry.index,
+                "record": msgspec.Raw(entry.data),
+                "entry": base64.b64encode(entry.data).decode(),
+                "inclusion_proof": None if proof is None else proof.decode(),
+            }
+        )
+    named_parts = {part["kind"]: part["record"] for part in records}
+    body = {
+        "object": "evidence",
+        "request_id": named,
+        "tenant": caller.tenant,
+        "decision": named_parts.get("intent"),
+        "outcome": named_parts.get("outcome"),
+        "records": records,
+    }
+    return _ok(body, request_id)
+
+
+def _ok(body: dict[str, Any], request_id: str) -> Reply:
+    return Reply(200, [(b"x-terraflow-request-id", request_id.encode())], _encode(body))

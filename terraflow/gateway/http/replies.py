@@ -1,0 +1,59 @@
+"""Closed outcomes as HTTP: status, the plane's headers, and a body in the mouth's shape."""
+
+from __future__ import annotations
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
+from terraflow.core.reasons import reason as reason_of
+from terraflow.core.types import usd
+from terraflow.gateway.exchange import Closed
+from terraflow.gateway.http.asgi import Headers, Reply
+from terraflow.gateway.mouths.errors import governed_error, ungoverned_error
+
+_REFUSED = 400
+
+
+def ungoverned(refuse: Refuse, request_id: str | None) -> Reply:
+    """An error from before governance: its code is in the body alone."""
+    headers: Headers = []
+    if request_id is not None:
+        headers.append((b"x-terraflow-request-id", request_id.encode()))
+    if refuse.retry_after_s is not None:
+        headers.append((b"retry-after", str(refuse.retry_after_s).encode()))
+    elif not reason_of(refuse.reason).retry:
+        headers.append((b"x-should-retry", b"false"))
+    return Reply(reason_of(refuse.reason).status or 500, headers, ungoverned_error(refuse, request_id))
+
+
+def governed_headers(closed: Closed) -> Headers:
+    """The headers of a governed answer or refusal."""
+    said = Governed.IDEMPOTENCY_REPLAY if closed.replay_of is not None else closed.reason
+    headers: Headers = [
+        (b"x-terraflow-request-id", closed.request_id.encode()),
+        (b"x-terraflow-reason", said.encode()),
+        (b"x-terraflow-cost-usd", usd(closed.cost).encode()),
+    ]
+    if closed.capability is not None:
+        headers.append((b"x-terraflow-capability", closed.capability.encode()))
+    if closed.savings is not None:
+        headers.append((b"x-terraflow-savings-usd", usd(closed.savings).encode()))
+    if closed.replay_of is not None:
+        headers.append((b"x-terraflow-idempotent-replay", b"true"))
+    if closed.retry_after_s is not None:
+        headers.append((b"retry-after", str(closed.retry_after_s).encode()))
+    elif closed.status >= _REFUSED and not closed.retry:
+        headers.append((b"x-should-retry", b"false"))
+    return headers
+
+
+def governed_refusal(closed: Closed) -> Reply:
+    """A governed refusal in OpenAI's error shape."""
+    return Reply(closed.status, governed_headers(closed), governed_error(closed))
+
+
+def flowing_headers(request_id: str, capability: str) -> Headers:
+    """The headers of a stream that flows: its outcome does not exist yet, so it carries no reason and no cost."""
+    return [
+        (b"x-terraflow-request-id", request_id.encode()),
+        (b"x-terraflow-capability", capability.encode()),
+    ]

@@ -1,0 +1,163 @@
+"""`POST /v1/chat/completions`: OpenAI's chat shape in, OpenAI's chat shape out.
+
+1. Fields that route, stream or bound the answer are read and taken out of the document; every other field, known or
+   not, stays in it and travels on, or is refused by the provider's adapter.
+2. The `model` of an answer is the capability that gave it; `id` is made of the request id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.reasons import ModelApi
+from terraflow.core.strict_json import BadJson, parse_json
+from terraflow.gateway.exchange import Closed
+from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check
+from terraflow.gateway.mouths.errors import terraflow_object
+from terraflow.ports.upstream import Chunk, ModelRequest, Usage
+
+NAME = "chat"
+
+_TAKEN_OUT = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def parse(raw: bytes) -> ModelRequest | Refuse:
+    """The neutral request of a body, or INVALID_REQUEST with what is wrong."""
+    try:
+        document = parse_json(raw)
+    except BadJson as bad:
+        return _invalid(Problem(field="body", rule=bad.rule))
+    body = check(document)
+    if isinstance(body, Problem):
+        return _invalid(body)
+    if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
+        return _invalid(Problem(field="max_tokens", rule="must not contradict max_completion_tokens"))
+    if body.stream_options is not None and not body.stream:
+        return _invalid(Problem(field="stream_options", rule="is allowed only with stream"))
+    for field in _TAKEN_OUT:
+        document.pop(field, None)
+    return ModelRequest(
+        document=document,
+        stream=bool(body.stream),
+        include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+        output_tokens_max=body.max_completion_tokens or body.max_tokens,
+        choices=body.n or 1,
+        tool_names=_tool_names(body),
+        output_schema=_output_schema(document),
+        model=body.model,
+        size_bytes=len(raw),
+        audio=body.audio is not None or b"input_audio" in raw or "audio" in (body.modalities or ()),
+    )
+
+
+def _tool_names(body: ChatBody) -> tuple[str, ...]:
+    """Every tool that the model could use, the old `functions` and the vendor's own web search among them."""
+    if body.tools is None and body.functions is None and body.web_search_options is None:
+        return ()
+    names = [t.custom.name if isinstance(t, CustomTool) else t.function.name for t in body.tools or ()]
+    names += [function.name for function in body.functions or ()]
+    if body.web_search_options is not None:
+        names.append("web_search")
+    return tuple(names)
+
+
+def _output_schema(document: dict[str, Any]) -> dict[str, Any] | None:
+    asked = document.get("response_format")
+    if asked is None or asked["type"] != "json_schema":
+        return None
+    schema = asked["json_schema"].get("schema")
+    return schema if isinstance(schema, dict) else {}
+
+
+def _invalid(*problems: Problem) -> Refuse:
+    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=problems[:3])
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Usage as OpenAI's clients read it: cached and audio tokens are part of their totals."""
+    return {
+        "prompt_tokens": usage.input_total,
+        "completion_tokens": usage.output_total,
+        "total_tokens": usage.input_total + usage.output_total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input, "audio_tokens": usage.audio_input},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_output},
+    }
+
+
+def render(closed: Closed, created: int) -> bytes:
+    """The body of a delivered answer."""
+    answer = closed.answer
+    assert answer is not None
+    return _encode(
+        {
+            "id": _answer_id(closed.request_id),
+            "object": "chat.completion",
+            "created": created,
+            "model": closed.capability,
+            "choices": answer.choices,
+            "usage": usage_object(answer.usage),
+            **answer.extras,
+            "terraflow": terraflow_object(closed),
+        }
+    )
+
+
+class ChunkWriter:
+    """Server-sent events of one streamed answer."""
+
+    def __init__(self, request_id: str, capability: str, created: int, *, include_usage: bool) -> None:
+        self._envelope = {
+            "id": _answer_id(request_id),
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": capability,
+        }
+        self._include_usage = include_usage
+
+    def event(self, chunk: Chunk) -> bytes:
+        """One event, empty when the chunk holds nothing for the caller (usage that nobody asked for)."""
+        if not chunk.choices:
+            return b""
+        body: dict[str, Any] = {**self._envelope, "choices": chunk.choices}
+        if chunk.extras:
+            body.update(chunk.extras)
+        if self._include_usage:
+            body["usage"] = None
+        return b"data: " + _encode(body) + b"\n\n"
+
+    def ending(self, usage: Usage) -> bytes:
+        """What follows the last chunk of a whole answer: usage for callers that asked, then the end mark."""
+        if not self._include_usage:
+            return b"data: [DONE]\n\n"
+        body = {**self._envelope, "choices": [], "usage": usage_object(usage)}
+        return b"data: " + _encode(body) + b"\n\ndata: [DONE]\n\n"
+
+
+def error_event(body: bytes) -> bytes:
+    """How a stream that cannot be finished ends: an error, and no end mark."""
+    return b"data: " + body + b"\n\n"
+
+
+def whole_as_chunks(choices: list[dict[str, Any]]) -> list[Chunk]:
+    """A collected answer as the chunks of a stream: the content in one delta a choice, then the finish reasons."""
+    chunks = []
+    for choice in choices:
+        delta = {key: value for key, value in choice["message"].items() if value is not None}
+        if "tool_calls" in delta:
+            delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"])]
+        opened: dict[str, Any] = {"index": choice["index"], "delta": delta, "finish_reason": None}
+        if choice.get("logprobs") is not None:
+            opened["logprobs"] = choice["logprobs"]
+        chunks.append(Chunk(choices=[opened]))
+    ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in choices]
+    chunks.append(Chunk(choices=ended))
+    return chunks
+
+
+def _answer_id(request_id: str) -> str:
+    return "chatcmpl-" + request_id.removeprefix("req_")

@@ -1,0 +1,114 @@
+"""The governed request, read top to bottom.
+
+1. The steps run in the order of STAGES; each passes the request on or ends it with exactly one code.
+2. A step that fails in a way nobody foresaw ends the request with its row's `fault`; a step that returns anything
+   but a step's outcome has failed. Nothing that fails lets a request pass.
+3. Closing (settle and record) always runs, exactly once, whatever happened before; a stream that flows is closed when
+   it has ended.
+
+Steps 1 to 3 (authenticate, request id, parse) come before governance and live in `http.service`; step 17, review,
+comes with the review desk. The numbers are those of the product's documentation (docs/pipeline.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from terraflow.core.outcome import CONTINUE, Deliver, Refuse, Replay, StepOutcome
+from terraflow.core.reasons import Governed
+from terraflow.gateway.exchange import Closed, Ending, Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.stages.admit import admit
+from terraflow.gateway.stages.answer_from_cache import answer_from_cache
+from terraflow.gateway.stages.call_provider import call_provider
+from terraflow.gateway.stages.check_answer import check_answer
+from terraflow.gateway.stages.check_bundle import check_bundle
+from terraflow.gateway.stages.claim_key import claim_key
+from terraflow.gateway.stages.classify import classify
+from terraflow.gateway.stages.close import close
+from terraflow.gateway.stages.flow import settle_flow
+from terraflow.gateway.stages.limit_rate import limit_rate
+from terraflow.gateway.stages.permit_tools import permit_tools
+from terraflow.gateway.stages.plan_routes import plan_routes
+from terraflow.gateway.stages.record_intent import record_intent
+from terraflow.gateway.stages.resolve_workload import resolve_workload
+from terraflow.ports.store import StoreUnavailable
+
+log = logging.getLogger("terraflow.pipeline")
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One step: its number in the documentation, what it does, and what its failure means."""
+
+    step: int
+    run: Callable[[Plane, Exchange], Awaitable[StepOutcome]]
+    fault: Governed
+
+
+# fmt: off
+STAGES: tuple[Stage, ...] = (
+    Stage(4,  check_bundle,       fault=Governed.BUNDLE_INVALID),
+    Stage(5,  resolve_workload,   fault=Governed.INTERNAL_ERROR),
+    Stage(6,  claim_key,          fault=Governed.INTERNAL_ERROR),
+    Stage(7,  limit_rate,         fault=Governed.INTERNAL_ERROR),
+    Stage(8,  admit,              fault=Governed.INTERNAL_ERROR),
+    Stage(9,  permit_tools,       fault=Governed.INTERNAL_ERROR),
+    Stage(10, classify,           fault=Governed.INTERNAL_ERROR),
+    Stage(11, plan_routes,        fault=Governed.POLICY_EVALUATION_ERROR),
+    Stage(12, answer_from_cache,  fault=Governed.INTERNAL_ERROR),
+    Stage(13, record_intent,      fault=Governed.EVIDENCE_UNAVAILABLE),  # and 14, spend: one transaction
+    Stage(15, call_provider,      fault=Governed.INTERNAL_ERROR),
+    Stage(16, check_answer,       fault=Governed.INTERNAL_ERROR),
+)
+# fmt: on
+
+
+async def govern(plane: Plane, x: Exchange) -> Closed | None:
+    """Run the steps and close the request; None when a stream flows, which `end_flow` must close."""
+    plane.running.opened(x.request_id)
+    ending = await _steps(plane, x)
+    if ending is None and x.flow is not None:
+        return None
+    return await close(plane, x, ending)
+
+
+async def end_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> Closed:
+    """Close a request whose stream has ended: whole (None), or broken off for the reason given."""
+    await settle_flow(plane, x, ending)
+    return await close(plane, x, ending)
+
+
+async def _steps(plane: Plane, x: Exchange) -> Ending:
+    for stage in STAGES:
+        try:
+            outcome = await stage.run(plane, x)
+        except StoreUnavailable:
+            return Refuse(reason=Governed.EVIDENCE_UNAVAILABLE)
+        except CallerLeft:
+            return Refuse(reason=Governed.CANCELLED, detail="caller_left")
+        except Exception as fault:
+            # The type and place of a fault are ours; its text may hold a request's content, and stays out.
+            log.error("step %d failed: %s", stage.step, _place(fault))
+            return Refuse(reason=stage.fault)
+        if outcome is CONTINUE:
+            continue
+        kind = type(outcome)
+        if kind is Refuse or kind is Replay:
+            return outcome  # type: ignore[return-value]
+        if kind is Deliver:
+            return None
+        log.error("step %d returned %s", stage.step, kind.__name__)
+        return Refuse(reason=stage.fault)
+    return None
+
+
+def _place(fault: BaseException) -> str:
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" at {trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}"
+    return f"{type(fault).__name__}{where}"

@@ -1,0 +1,94 @@
+"""What every step may reach: the ports, and the live state of one process.
+
+1. Steps read it and call it; only wiring builds it.
+2. Each piece of live state is bounded, and its bound is a setting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from terraflow.classify.scan import Scanner
+from terraflow.contracts.bundle import Bundle
+from terraflow.core.reasons import Governed
+from terraflow.gateway.admission import Admission
+from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.health import Health
+from terraflow.gateway.rate import Rate
+from terraflow.gateway.running import Running
+from terraflow.ports.runtime import Clock, Ids
+from terraflow.ports.store import Store
+from terraflow.ports.upstream import Provider
+
+if TYPE_CHECKING:
+    from terraflow.gateway.exchange import Closed, Exchange
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one request. The defaults and their reasons stand in `app.settings`."""
+
+    scan_bytes_max: int
+    attempts_max: int
+    answer_keep_s: int
+    key_keep_s: int
+
+
+class BundleSource(Protocol):
+    """Where the active bundle is read from, once a request."""
+
+    def active(self) -> Bundle | Governed:
+        """The verified active bundle, or the code that says why there is none."""
+        ...
+
+
+class ProviderSet(Protocol):
+    """The providers of the active bundle's capabilities."""
+
+    def provider(self, capability: str) -> Provider:
+        """The opened provider. Raises KeyError for a capability that is not in the bundle."""
+        ...
+
+    def ready(self, capability: str) -> bool:
+        """Whether what the capability needs from its surroundings, its secret above all, is there."""
+        ...
+
+    def inside_boundary(self, capability: str) -> bool:
+        """Whether a private capability's address lies inside the private networks, as last resolved."""
+        ...
+
+
+class Recovery(Protocol):
+    """Whoever brings requests to their recorded end that could not be closed."""
+
+    def ask(self) -> None:
+        """Some request's outcome is not recorded: look for it when the store is there again."""
+        ...
+
+
+class Telemetry(Protocol):
+    """Who is told of every ended request."""
+
+    def closed(self, x: Exchange, closed: Closed) -> None:
+        """MUST NOT raise, wait, or keep anything of the request."""
+        ...
+
+
+class Plane(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of one running plane."""
+
+    clock: Clock
+    ids: Ids
+    store: Store
+    bundles: BundleSource
+    providers: ProviderSet
+    scanner: Scanner
+    rate: Rate
+    admission: Admission
+    capacity: Capacity
+    health: Health
+    running: Running
+    limits: Limits
+    recovery: Recovery
+    telemetry: Telemetry

@@ -1,0 +1,117 @@
+"""What follows a provider's failure: a table, one row a failure.
+
+1. Every member of `Failure` has a row (a test holds that).
+2. `blames_provider` says whether the failure counts against the capability's health.
+3. `charge` says what the attempt is posted at when the vendor named no usage: nothing where it cannot have worked, what
+   we counted where we saw part of an answer, the worst case where nobody can know.
+4. `ends_as` is the code of a request that this failure ends.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import Enum, auto
+
+import msgspec
+
+from terraflow.core.reasons import Governed
+from terraflow.ports.upstream import Failure, ProviderFailure
+
+
+class Then(Enum):
+    """What to try after a failure, if the deadline and the plan allow it."""
+
+    RETRY = auto()
+    NEXT_ROUTE = auto()
+    REFUSE = auto()
+
+
+class Charge(Enum):
+    """What an attempt costs when the vendor did not say."""
+
+    NOTHING = auto()
+    COUNTED = auto()
+    WORST_CASE = auto()
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One row of the table."""
+
+    then: Then
+    blames_provider: bool
+    charge: Charge
+    ends_as: Governed
+
+
+_UNRECOVERED = Governed.PROVIDER_ERROR_UNRECOVERED
+
+# fmt: off
+RECOVERY: dict[Failure, Rule] = {
+    Failure.CONNECT:           Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.TIMEOUT:           Rule(Then.NEXT_ROUTE, True,  Charge.WORST_CASE, _UNRECOVERED),
+    Failure.CUT_OFF:           Rule(Then.RETRY,      True,  Charge.WORST_CASE, _UNRECOVERED),
+    Failure.RATE_LIMITED:      Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.OVERLOADED:        Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.SERVER_ERROR:      Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.AUTHENTICATION:    Rule(Then.NEXT_ROUTE, True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.MODEL_NOT_FOUND:   Rule(Then.NEXT_ROUTE, True,  Charge.NOTHING,    _UNRECOVERED),
+    Failure.MALFORMED:         Rule(Then.NEXT_ROUTE, True,  Charge.WORST_CASE, _UNRECOVERED),
+    Failure.REJECTED_CONTENT:  Rule(Then.REFUSE,     False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
+    Failure.MISMATCH:          Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    _UNRECOVERED),
+    Failure.UNSUPPORTED_FIELD: Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
+    Failure.CONTENT_FILTERED:  Rule(Then.REFUSE,     False, Charge.NOTHING,    Governed.CONTENT_FILTERED),
+}
+# fmt: on
+
+RETRIES_MAX = 2
+"""Retries of one route: with the first call three tries, what vendors' own clients do."""
+
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 2.0
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The same route again, after a pause."""
+
+    delay_s: float
+
+
+class Move(msgspec.Struct, frozen=True):
+    """The next route of the plan."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """No more tries; the request ends with this code."""
+
+    reason: Governed
+
+
+def decide_next(
+    failed: ProviderFailure,
+    *,
+    retries: int,
+    tries_left: int,
+    routes_left: int,
+    left_s: float,
+    jitter: random.Random,
+) -> Retry | Move | Ended:
+    """What follows a failure, after `retries` retries of its route, with `left_s` seconds before the deadline."""
+    rule = RECOVERY[failed.failure]
+    if left_s <= 0 and rule.then is not Then.REFUSE:
+        return Ended(Governed.DEADLINE_EXPIRED)
+    if rule.then is Then.REFUSE or tries_left <= 0:
+        return Ended(rule.ends_as)
+    if rule.then is Then.RETRY and retries < RETRIES_MAX:
+        delay_s = retry_delay_s(retries + 1, failed.retry_after_s, jitter)
+        if delay_s < left_s:
+            return Retry(delay_s)
+    return Move() if routes_left > 0 else Ended(rule.ends_as)
+
+
+def retry_delay_s(retry: int, retry_after_s: float | None, jitter: random.Random) -> float:
+    """Seconds to wait before retry number `retry` (1, 2, …): what the vendor asked, else a random part of a doubling
+    bound, so that many callers do not come back at once."""
+    if retry_after_s is not None:
+        return retry_after_s
+    bound = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** (retry - 1))
+    return float(bound / 2 + jitter.random() * bound / 2)

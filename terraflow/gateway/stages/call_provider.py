@@ -1,0 +1,99 @@
+"""Step 15: call, and recover: retries inside the deadline, then the fallback graph, then the safe path."""
+
+from __future__ import annotations
+
+import random
+
+from terraflow.contracts.plan import Role
+from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
+from terraflow.core.reasons import Governed
+from terraflow.gateway.attempts import (
+    Trial,
+    Why,
+    call_of,
+    counted,
+    open_trial,
+    trial_abandoned,
+    trial_answered,
+    trial_failed,
+)
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.recovery import Ended, Retry, decide_next
+from terraflow.gateway.routing import next_with_room
+from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.stages.flow import Flow
+from terraflow.ports.upstream import Failure, ProviderFailure
+
+_JITTER = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
+
+
+async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
+    """Try the plan's routes in order until one answers, or a row of the recovery table ends it."""
+    assert x.plan is not None
+    at, why, retries = x.first_route, Why.FIRST, 0
+    while True:
+        route = x.plan.routes[at]
+        trial = await open_trial(plane, x, route, why, x.request_sent, route.worst_case_micro_usd)
+        if isinstance(trial, Refuse):
+            return trial
+        failed = await _try(plane, x, trial)
+        if failed is None:
+            x.answered_by = route
+            if len(x.attempts) > (0 if x.flow is not None else 1):
+                x.reasons.append(Governed.PROVIDER_ERROR_RECOVERED)
+            if route.role is Role.SAFE_PATH:
+                x.reasons.append(Governed.SAFE_PATH_USED)
+            return CONTINUE
+        step = decide_next(
+            failed,
+            retries=retries,
+            tries_left=plane.limits.attempts_max - x.attempts_opened,
+            routes_left=len(x.plan.routes) - at - 1,
+            left_s=x.deadline - plane.clock.monotonic(),
+            jitter=_JITTER,
+        )
+        if type(step) is Ended:
+            return _refusal(step, failed)
+        if type(step) is Retry:
+            retries, why = retries + 1, Why.RETRY
+            with x.presence.interruptible():
+                await plane.clock.sleep(step.delay_s)
+        else:
+            at, retries = next_with_room(plane, x, at + 1), 0
+            why = Why.SAFE_PATH if x.plan.routes[at].role is Role.SAFE_PATH else Why.FALLBACK
+
+
+def _refusal(step: Ended, failed: ProviderFailure) -> Refuse:
+    if failed.failure is Failure.UNSUPPORTED_FIELD:
+        return Refuse(reason=step.reason, detail="FIELD_NOT_SUPPORTED", details={"fields": list(failed.fields)})
+    return Refuse(reason=step.reason, detail=failed.failure.value)
+
+
+async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | None:
+    provider = plane.providers.provider(trial.route.capability.id)
+    call = call_of(plane, x, trial)
+    try:
+        with x.presence.interruptible():
+            if x.flows:
+                iterator = provider.stream(call)
+                try:
+                    first = await anext(iterator)
+                except StopAsyncIteration:
+                    raise ProviderFailure(Failure.CUT_OFF, reached=True) from None
+                x.flow = Flow(trial, first, iterator, keep=x.keyed or x.cache_key is not None)
+                return None
+            answer = await provider.complete(call)
+    except ProviderFailure as failed:
+        trial_failed(plane, x, trial, failed, None)
+        return failed
+    except CallerLeft:
+        trial_abandoned(plane, x, trial, None)
+        raise
+    usage = answer.usage
+    if usage.estimated and usage.output_total == 0:
+        usage = counted(trial.request, sum(len(str(c["message"].get("content") or "")) for c in answer.choices))
+    trial_answered(plane, x, trial, usage)
+    answer.usage = usage
+    x.answer = answer
+    return None

@@ -1,0 +1,90 @@
+"""Step 16: an answer that must satisfy a schema does, is repaired once, or is not released.
+
+Content rules, escalation and redaction come with the content work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from terraflow.contracts.schemas import Validator
+from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
+from terraflow.core.reasons import Governed
+from terraflow.core.strict_json import BadJson, parse_json
+from terraflow.gateway.attempts import Why, call_of, open_trial, trial_abandoned, trial_answered, trial_failed
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.pricing import worst_case_of
+from terraflow.gateway.running import CallerLeft
+from terraflow.ports.upstream import Answer, ModelRequest, ProviderFailure
+
+REPAIR_ASK = (
+    "The answer above does not satisfy the JSON schema that was asked for. Answer again with one JSON value that"
+    " satisfies it, and with nothing else."
+)
+
+
+async def check_answer(plane: Plane, x: Exchange) -> StepOutcome:
+    """VALIDATION_REPAIRED is noted, or VALIDATION_BLOCKED ends the request."""
+    assert x.resolution is not None
+    validator = x.validator
+    if validator is None or x.answer is None or not _faults(validator, x.answer):
+        return CONTINUE
+    repaired = x.resolution.workload.contract.output.repair and await _repair(plane, x)
+    if repaired and not _faults(validator, x.answer):
+        x.reasons.append(Governed.VALIDATION_REPAIRED)
+        return CONTINUE
+    x.answer = None
+    return Refuse(reason=Governed.VALIDATION_BLOCKED, detail="json_schema")
+
+
+def _faults(validator: Validator, answer: Answer) -> bool:
+    """Whether any choice's text is not JSON that satisfies the schema. A choice that only calls tools has no text to
+    check; one that has neither fails."""
+    return any(not _satisfies(validator, choice["message"]) for choice in answer.choices)
+
+
+def _satisfies(validator: Validator, message: dict[str, Any]) -> bool:
+    text = message.get("content")
+    if text is None and message.get("tool_calls"):
+        return True
+    if not isinstance(text, str):
+        return False
+    try:
+        return validator.is_valid(parse_json(text.encode()))
+    except (BadJson, UnicodeEncodeError):
+        return False
+
+
+async def _repair(plane: Plane, x: Exchange) -> bool:
+    """One more call on the same capability, shown its own answer; False when it could not be made."""
+    assert x.answered_by is not None and x.answer is not None
+    request = _with_repair(x.request_sent, x.answer)
+    definition = x.definition(x.answered_by.capability.id)
+    worst_case = worst_case_of(definition, request, x.answered_by.output_tokens_max)
+    trial = await open_trial(plane, x, x.answered_by, Why.REPAIR, request, worst_case)
+    if isinstance(trial, Refuse):
+        return False
+    try:
+        with x.presence.interruptible():
+            provider = plane.providers.provider(trial.route.capability.id)
+            answer = await provider.complete(call_of(plane, x, trial))
+    except ProviderFailure as failed:
+        trial_failed(plane, x, trial, failed, None)
+        return False
+    except CallerLeft:
+        trial_abandoned(plane, x, trial, None)
+        raise
+    trial_answered(plane, x, trial, answer.usage)
+    x.answer = answer
+    return True
+
+
+def _with_repair(request: ModelRequest, answer: Answer) -> ModelRequest:
+    said = answer.choices[0]["message"].get("content") or ""
+    more = [{"role": "assistant", "content": said}, {"role": "user", "content": REPAIR_ASK}]
+    document = {**request.document, "messages": [*request.messages, *more]}
+    added = len(msgspec.json.encode(more))
+    return msgspec.structs.replace(request, document=document, size_bytes=request.size_bytes + added)

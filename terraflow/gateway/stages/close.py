@@ -1,0 +1,172 @@
+"""Step 18: settle and record, once, whatever happened before.
+
+1. Money settled, the outcome's leaf, the answer that is kept and the key's fate are one transaction, durable before
+   the answer goes out. If it cannot be written the answer is withheld: EVIDENCE_UNAVAILABLE.
+2. Sheds and rate refusals are appended without waiting.
+3. The request's place, and those who wait for it, are let go last, and in every case.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from terraflow.core.outcome import Refuse, Replay
+from terraflow.core.reasons import Governed, first_of, status_of
+from terraflow.core.reasons import reason as reason_of
+from terraflow.core.types import MICRO, Instant
+from terraflow.gateway.exchange import Closed, Ending, Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.recording import intent_entry, outcome_entry
+from terraflow.ports.store import Entry, KeyOutcome, Settlement, StoredAnswer, StoreUnavailable
+from terraflow.ports.upstream import Answer
+
+log = logging.getLogger("terraflow.close")
+
+_RETRIED = frozenset((429, 500, 503, 504))
+"""Statuses that invite a retry: they free an idempotency key."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Answer).decode
+
+
+async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
+    """The request's outcome, recorded. Never raises."""
+    try:
+        try:
+            closed = _closed(x, ending)
+            await _record(plane, x, closed)
+        except StoreUnavailable:
+            closed = _refused(x, Refuse(reason=Governed.EVIDENCE_UNAVAILABLE))
+            plane.recovery.ask()
+        except Exception:
+            log.exception("closing failed")
+            closed = await _record_fault(plane, x)
+    finally:
+        if x.trial is not None:
+            plane.capacity.give_back(x.trial.route.capability.id)
+            plane.health.abandoned(x.trial.route.capability.id)
+        if x.admitted:
+            plane.admission.leave(x.caller.tenant)
+        plane.running.ended(x.request_id)
+    plane.telemetry.closed(x, closed)
+    return closed
+
+
+async def _record_fault(plane: Plane, x: Exchange) -> Closed:
+    """What closing could not say is at least recorded as a fault, with nothing released."""
+    x.answer = None
+    closed = _refused(x, Refuse(reason=Governed.INTERNAL_ERROR))
+    try:
+        await _record(plane, x, closed)
+    except Exception:
+        plane.recovery.ask()
+    return closed
+
+
+async def _record(plane: Plane, x: Exchange, closed: Closed) -> None:
+    entries: tuple[Entry, ...] = (outcome_entry(plane, x, closed),)
+    if not x.intent_recorded:
+        entries = (intent_entry(plane, x, None), *entries)
+    if x.note_only and not x.keyed:
+        plane.store.note(entries)
+        return
+    settlements = () if x.reservation is None else (Settlement(x.reservation.id, x.posting),)
+    await plane.store.finish(entries, settlements, answer=_kept_answer(plane, x, closed), key=_key_outcome(x, closed))
+    x.reservation = None
+
+
+def _closed(x: Exchange, ending: Ending) -> Closed:
+    if type(ending) is Refuse:
+        return _refused(x, ending)
+    if type(ending) is Replay:
+        return _replayed(x, ending)
+    reasons = list(x.reasons)
+    if Governed.CACHE_HIT not in reasons:
+        reasons.append(Governed.PERMITTED)
+    reason = first_of(reasons)
+    return Closed(
+        request_id=x.request_id,
+        reason=reason,
+        status=status_of(reason),
+        reasons=tuple(reasons),
+        capability=_capability(x),
+        cost=x.cost,
+        savings=x.savings,
+        answer=x.answer,
+    )
+
+
+def _capability(x: Exchange) -> str | None:
+    """The capability that answered, else the one that was pinned."""
+    if x.answered_by is not None:
+        return x.answered_by.capability.id
+    return x.capability or (None if x.resolution is None else x.resolution.pinned)
+
+
+def _refused(x: Exchange, refuse: Refuse) -> Closed:
+    assert isinstance(refuse.reason, Governed)
+    return Closed(
+        request_id=x.request_id,
+        reason=refuse.reason,
+        status=status_of(refuse.reason),
+        reasons=(refuse.reason,),
+        detail=refuse.detail,
+        details=refuse.details,
+        retry_after_s=refuse.retry_after_s,
+        capability=_capability(x),
+        cost=x.cost,
+        retry=reason_of(refuse.reason).retry,
+    )
+
+
+def _replayed(x: Exchange, replay: Replay) -> Closed:
+    """The original's status and answer; header and code say that it is a replay, and it costs nothing."""
+    return Closed(
+        request_id=x.request_id,
+        reason=Governed.IDEMPOTENCY_REPLAY,
+        status=replay.status,
+        reasons=(Governed.IDEMPOTENCY_REPLAY,),
+        answer=None if replay.answer is None else _decode(replay.answer),
+        replay_of=replay.request_id,
+        original_reason=replay.reason,
+        capability=_capability(x),
+        retry=False,
+    )
+
+
+def _key_outcome(x: Exchange, closed: Closed) -> KeyOutcome | None:
+    if not x.keyed or x.key_digest is None:
+        return None
+    return KeyOutcome(
+        tenant=x.caller.tenant,
+        application=x.caller.application,
+        key=x.key_digest,
+        request_id=x.request_id,
+        keep=closed.status not in _RETRIED,
+        status=closed.status,
+        reason=closed.reason,
+    )
+
+
+def _kept_answer(plane: Plane, x: Exchange, closed: Closed) -> StoredAnswer | None:
+    """A delivered answer, kept for the key's replay or for the response cache, each by its own time."""
+    answer = closed.answer if x.flow is None else x.flow.answer
+    if answer is None or closed.status >= 400 or (not x.keyed and x.cache_key is None):
+        return None
+    if closed.replay_of is not None or (x.original_request_id is not None and not x.keyed):
+        return None
+    now = plane.clock.now()
+    keep_s = plane.limits.answer_keep_s if x.keyed else 0
+    if x.cache_key is not None and x.resolution is not None:
+        rule = x.resolution.workload.contract.response_cache
+        keep_s = max(keep_s, 0 if rule is None else rule.ttl_s)
+    return StoredAnswer(
+        tenant=x.caller.tenant,
+        request_id=x.request_id,
+        data=_encode(answer),
+        expires_at=Instant(now + keep_s * MICRO),
+        cache_key=x.cache_key,
+        producer=closed.capability or "",
+    )

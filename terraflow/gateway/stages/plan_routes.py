@@ -1,0 +1,98 @@
+"""Step 11: the whole policy table, the plan, and what will be sent and checked because of the contract."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from terraflow.contracts.capability import Capability
+from terraflow.contracts.contract import StreamRule
+from terraflow.contracts.plan import Decision, Plan, decide_routes
+from terraflow.contracts.routes import Condition, RequestFacts
+from terraflow.contracts.schemas import compile_schema
+from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
+from terraflow.core.reasons import Governed
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.pricing import worst_case_of
+
+
+async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
+    """A plan, or one of step 11's codes; the verdict on every capability goes into the record either way."""
+    assert x.resolution is not None and x.data_class is not None
+    workload, pinned = x.resolution.workload, x.resolution.pinned
+    _apply_output_rules(x)
+    x.facts = RequestFacts(
+        data_class=x.data_class,
+        sensitive_types=x.sensitive_types,
+        tools_offered=bool(x.request.tool_names),
+        input_bytes=x.request_sent.size_bytes,
+        output_tokens_max=x.request.output_tokens_max or workload.contract.output_tokens_default,
+    )
+    x.conditions = _conditions(plane, x)
+    decision = decide_routes(
+        workload, x.facts, x.conditions, lambda c, most: worst_case_of(c, x.request_sent, most), pinned
+    )
+    if type(decision) is not Decision:
+        raise TypeError("the policy gave no decision")
+    x.verdicts, x.worst_cases = decision.verdicts, decision.worst_cases
+    outcome = decision.outcome
+    if type(outcome) is Plan and outcome.routes:
+        x.plan = outcome
+        return CONTINUE
+    if type(outcome) is not Refuse:
+        raise TypeError("the policy gave neither a plan nor a refusal")
+    return _explained(plane, x, outcome)
+
+
+def _conditions(plane: Plane, x: Exchange) -> dict[str, Condition]:
+    assert x.bundle is not None
+    now = plane.clock.monotonic()
+    return {name: _condition(plane, capability, now) for name, capability in x.bundle.capabilities.items()}
+
+
+def _condition(plane: Plane, capability: Capability, now: float) -> Condition:
+    return Condition(
+        enabled=True,
+        secret_present=plane.providers.ready(capability.id),
+        healthy=plane.health.healthy(capability.id, now),
+        inside_boundary=plane.providers.inside_boundary(capability.id),
+        has_free_slot=plane.capacity.free(capability.id, capability.in_flight_max) != 0,
+        recent_faults=plane.health.recent_faults(capability.id),
+    )
+
+
+def _apply_output_rules(x: Exchange) -> None:
+    """What the contract demands of the answer: its schema is asked of the model unless the caller asks for its own, and
+    an answer that has to be whole before it may go does not flow."""
+    assert x.resolution is not None
+    workload = x.resolution.workload
+    rules, request = workload.contract.output, x.request
+    x.validator = workload.answer_schema
+    if rules.requested_schema and request.output_schema:
+        x.validator = compile_schema(request.output_schema)
+    if rules.json_schema is not None and "response_format" not in request.document:
+        wanted = {"name": "answer", "schema": rules.json_schema}
+        asked = {"type": "json_schema", "json_schema": wanted}
+        added = len(msgspec.json.encode(asked))
+        x.request_sent = msgspec.structs.replace(
+            request,
+            document={**request.document, "response_format": asked},
+            output_schema=rules.json_schema,
+            size_bytes=request.size_bytes + added,
+        )
+    x.flows = request.stream and x.validator is None and rules.stream is StreamRule.FREE
+
+
+def _explained(plane: Plane, x: Exchange, refuse: Refuse) -> Refuse:
+    """The refusal with each of the contract's capabilities and why it was left out."""
+    assert x.resolution is not None
+    allowed = x.resolution.workload.contract.capabilities
+    excluded = {v.capability: v.exclusion for v in x.verdicts if v.exclusion is not None and v.capability in allowed}
+    refuse = msgspec.structs.replace(refuse, details={**refuse.details, "excluded": excluded})
+    if refuse.reason not in (Governed.TIER_NOT_AVAILABLE, Governed.PROVIDER_UNHEALTHY):
+        return refuse
+    now = plane.clock.monotonic()
+    waits = [plane.health.recovers_in_s(v.capability, now) for v in x.verdicts if v.awaits_health]
+    return msgspec.structs.replace(refuse, retry_after_s=max(1, math.ceil(min(waits, default=1.0))))

@@ -1,0 +1,27 @@
+"""Steps 13 and 14: the decision is durable, and the first attempt's worst case reserved, before anything runs."""
+
+from __future__ import annotations
+
+from terraflow.core.outcome import CONTINUE, StepOutcome
+from terraflow.gateway.attempts import no_room, reservation_for
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.recording import intent_entry
+from terraflow.gateway.routing import next_with_room
+from terraflow.ports.store import NoRoom, Reserved
+
+
+async def record_intent(plane: Plane, x: Exchange) -> StepOutcome:
+    """EVIDENCE_UNAVAILABLE if it cannot be written, BUDGET_EXHAUSTED if a level has no room."""
+    assert x.plan is not None
+    x.first_route = next_with_room(plane, x, 0)
+    route = x.plan.routes[x.first_route]
+    reservation = reservation_for(plane, x, route, route.worst_case_micro_usd)
+    found = await plane.store.begin((intent_entry(plane, x, reservation),), reservation)
+    if type(found) is NoRoom:
+        return no_room(found)
+    if type(found) is not Reserved:
+        raise TypeError("the store did not say that the intent is durable")
+    x.intent_recorded = True
+    x.reservation = reservation
+    return CONTINUE
