@@ -1,0 +1,178 @@
+"""Encoded text, read: runs of base64, base32 and hexadecimal, and escapes that stand inside ordinary text.
+
+1. Nothing is replaced: what is read is scanned as well as what it was read from.
+2. A run is decoded when the result is text: ASCII, UTF-8, UTF-16, or any of these inside gzip. Of bytes that
+   are text only in part, the longest printable stretch is kept.
+3. Gzip is inflated to 64 KB at the most; what is longer is refused (TooLarge), never read in part.
+4. The cost is linear in the text: a run is found by its end, its start by halting at the first other byte.
+"""
+
+from __future__ import annotations
+
+import binascii
+import html
+import re
+import zlib
+from base64 import b32decode
+from urllib.parse import unquote
+
+from terraflow.classify.findings import TooLarge
+from terraflow.classify.passage import BASE32, HEX, UPPER, URLSAFE, run_start, run_stop
+
+GZIP_MAX_BYTES = 64 * 1024
+RUN_LEAST = 16
+_STRETCH_LEAST = 9
+
+_RUN = URLSAFE + b"+/"
+_BASE64_STANDARD = bytes.maketrans(b"-_", b"+/")
+_JOINTS = bytes(0x20 if c in b"/-_+" else c for c in range(256))
+_PRINTABLE = bytes(c for c in range(256) if 0x20 <= c < 0x7F or c in b"\t\r\n")
+_STRETCHES = bytes(c if c in _PRINTABLE else 0 for c in range(256))
+# The first of four base64 characters holds the upper six bits of a byte: these are the ones of printable ASCII.
+_FIRST_OF_ASCII = b"CDIJKLMNOPQRSTUVWXYZabcdef"
+# The first of two hexadecimal digits of a printable character, and of UTF-16's zero byte.
+_HIGH_OF_ASCII = b"0234567"
+_PAIRS = HEX + b" :,"
+_CODE_POINT = re.compile(r"\\[ux]\{([0-9a-fA-F]{1,6})\}")
+
+
+def runs(data: bytes, ends: list[int]) -> list[tuple[int, int]]:
+    """The spans of the runs of base64 characters that stop at `ends` (ascending); a block's lines are joined."""
+    found: list[tuple[int, int]] = []
+    for stop in ends:
+        reach = 256
+        while (start := run_start(data, stop, _RUN, reach)) == stop - reach and start > 0:
+            reach *= 4
+        if found and data[found[-1][1] : start] in (b"\n", b"\r\n"):
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return [(start, _last_line(data, stop)) for start, stop in found]
+
+
+def _last_line(data: bytes, stop: int) -> int:
+    """Where a block ends whose last line is too short to be a run of its own."""
+    line = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1 if data[stop : stop + 1] == b"\n" else 0)
+    tail = run_stop(data, line, _RUN, RUN_LEAST)
+    return tail if line > stop and tail < line + RUN_LEAST and data[tail : tail + 1] in (b"=", b"\n", b"\x00") else stop
+
+
+def read_run(run: bytes) -> list[str]:
+    """The texts that a run may stand for; empty for nearly every run that is not an encoding."""
+    if b"\n" in run:
+        run = run.replace(b"\r", b"").replace(b"\n", b"")
+    if run.isdigit():
+        return _hexadecimal(run) if not run[::2].strip(_HIGH_OF_ASCII) else []
+    texts: list[str] = []
+    if not run.strip(HEX) or run[:2] == b"0x":
+        texts += _hexadecimal(run)
+    if not run.strip(BASE32) or (run.islower() and not run.upper().strip(BASE32)):
+        whole = run[: len(run) - (len(run) % 8 in (1, 3, 6))].upper()
+        texts += as_text(b32decode(whole + b"=" * (-len(whole) % 8)))
+    # Text always gives upper-case letters: the first of four characters is one for digits, spaces and capitals.
+    if run.translate(None, UPPER) != run:
+        texts += _read_base64(run)
+        pieces = run.translate(_JOINTS).split() if not run.isalnum() else []
+        for piece in pieces if len(pieces) > 1 else ():
+            if len(piece) >= RUN_LEAST and piece.translate(None, UPPER) != piece:
+                texts += _read_base64(piece)
+    return texts
+
+
+def _hexadecimal(run: bytes) -> list[str]:
+    bare = run[2:] if run[:2] == b"0x" else run
+    return as_text(bytes.fromhex(bare.decode("ascii"))) if len(bare) % 2 == 0 and not bare.strip(HEX) else []
+
+
+def _read_base64(run: bytes) -> list[str]:
+    """The run as base64, from its start and from any of the next three characters that could be one."""
+    run = run.translate(_BASE64_STANDARD)
+    texts = _base64(run)
+    for shift in (1, 2, 3):
+        firsts = run[shift::4]
+        if 4 * len(firsts.translate(None, _FIRST_OF_ASCII)) <= len(firsts):
+            texts += _base64(run[shift:])
+    return texts
+
+
+def _base64(run: bytes) -> list[str]:
+    whole = run[: len(run) - (len(run) % 4 == 1)]
+    return as_text(binascii.a2b_base64(whole + b"=" * (-len(whole) % 4)))
+
+
+def as_text(raw: bytes) -> list[str]:
+    """Bytes as the text they hold, none if they hold none. Raises TooLarge for gzip above its bound."""
+    if raw[:3] == b"\x1f\x8b\x08":
+        return _inflate(raw)
+    zeros = raw.count(0)
+    if 3 * zeros >= len(raw) > 0 or raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return _utf16(raw)
+    if raw.isascii():
+        return [raw.decode("ascii")] if 8 * len(raw.translate(None, _PRINTABLE)) <= len(raw) else _longest(raw)
+    try:
+        return [raw.decode("utf-8")]
+    except UnicodeDecodeError:
+        return _longest(raw)
+
+
+def _longest(raw: bytes) -> list[str]:
+    longest = max(raw.translate(_STRETCHES).split(b"\x00"), key=len)
+    return [longest.decode("ascii")] if len(longest) >= _STRETCH_LEAST else []
+
+
+def _utf16(raw: bytes) -> list[str]:
+    big = raw[:2] == b"\xfe\xff" or (raw[:2] != b"\xff\xfe" and raw[::2].count(0) > raw[1::2].count(0))
+    return [raw[: len(raw) & ~1].decode("utf-16-be" if big else "utf-16-le", "replace")]
+
+
+def _inflate(raw: bytes) -> list[str]:
+    try:
+        inflated = zlib.decompressobj(31).decompress(raw, GZIP_MAX_BYTES + 1)
+    except zlib.error:
+        return []
+    if len(inflated) > GZIP_MAX_BYTES:
+        raise TooLarge(GZIP_MAX_BYTES)
+    return as_text(inflated)
+
+
+def pairs(data: bytes, ends: list[int]) -> list[bytes]:
+    """The rows of separated hexadecimal pairs (`34 31:31`) that stop at `ends`, without their separators."""
+    rows: list[bytes] = []
+    for stop in ends:
+        reach = 256
+        while (start := run_start(data, stop, _PAIRS, reach)) == stop - reach and start > 0:
+            reach *= 4
+        digits = data[start:stop].translate(None, b" :,")
+        rows.append(digits[len(digits) % 2 :])
+    return rows
+
+
+def unescape(text: str) -> str:
+    r"""`text` with `\uXXXX`, `\xXX`, `\u{…}`, octal and JSON's short escapes, then `%XX`, then HTML's read."""
+    if "\\" in text:
+        text = _unescape_backslashes(text)
+    if "%" in text:
+        text = unquote(text, errors="replace")
+    if "&" in text:
+        text = html.unescape(text)
+    return text
+
+
+_SHORT = {"n": "\n", "r": "\n", "t": "\t", "/": "/", '"': '"', "'": "'"}
+
+
+def _unescape_backslashes(text: str) -> str:
+    if "{" in text:
+        text = _CODE_POINT.sub(lambda found: f"\\U{int(found[1], 16):08x}", text)
+    escaped = text.replace("\\", "\\\\")
+    for lead in "uUx0123":
+        escaped = escaped.replace("\\\\" + lead, "\\" + lead)
+    for lead, plain in _SHORT.items():
+        escaped = escaped.replace("\\\\" + lead, plain)
+    decoded = escaped.encode("ascii", "backslashreplace").decode("unicode_escape", "replace")
+    return decoded.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def unquote_printable(text: str) -> str:
+    """`text` as quoted-printable (RFC 2045), soft line breaks included."""
+    return binascii.a2b_qp(text.encode("utf-8")).decode("utf-8", "replace")

@@ -1,0 +1,73 @@
+"""The readings of a text: as it stands, with its characters folded, and with what is encoded in it decoded.
+
+1. Depth 0 is the text and its fold. Depth n+1 is what the encodings in depth n decode to, up to `DEPTH_MAX`.
+2. A run of an encoding is decoded once, however many readings it appears in.
+3. What an anchor did not point at is not looked for: a text without signs of an encoding costs nothing here.
+4. The signs are rows of `SIGNS`; the scanner compiles them beside the detectors' anchors and reports them
+   back.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from terraflow.classify.decode import pairs, read_run, runs, unescape, unquote_printable
+
+DEPTH_MAX = 4
+
+
+class Sign(Enum):
+    """What a sign in the text announces."""
+
+    RUN = auto()
+    PAIRS = auto()
+    ESCAPE = auto()
+    QUOTED_PRINTABLE = auto()
+    CONTROL = auto()
+
+
+class SignRow(NamedTuple):
+    """An expression that announces an encoding. `every`: each match's end is needed."""
+
+    sign: Sign
+    anchor: bytes
+    every: bool
+
+
+SIGNS = (
+    SignRow(Sign.RUN, rb"[A-Za-z0-9+/_\-]{16}[^A-Za-z0-9+/_\-]", True),
+    SignRow(Sign.PAIRS, rb"(?:[0-9A-Fa-f]{2}[ :,]){8}[0-9A-Fa-f]{2}[^0-9A-Fa-f :,]", True),
+    SignRow(Sign.PAIRS, rb"(?:[0-9A-Fa-f]{2}[ :,]){8}[0-9A-Fa-f]{2}[ :,][^0-9A-Fa-f]", True),
+    SignRow(Sign.ESCAPE, rb"\\(?:[uUx0-3][0-9A-Fa-f{]|[nrt/\"'])", False),
+    SignRow(Sign.ESCAPE, rb"%[0-9A-Fa-f]{2}", False),
+    SignRow(Sign.ESCAPE, rb"&(?:#[0-9xX]|[A-Za-z]{2})", False),
+    SignRow(Sign.QUOTED_PRINTABLE, rb"=(?:[2-7C-F][0-9A-F]|\r?\n)", False),
+    SignRow(Sign.CONTROL, rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]", False),
+)
+
+
+class Signs(NamedTuple):
+    """The signs found in one reading: which there are, and the ends of the runs and of the rows of pairs."""
+
+    present: frozenset[Sign]
+    run_ends: list[int]
+    pair_ends: list[int]
+
+
+def decoded(text: str, data: bytes, signs: Signs, seen: set[bytes]) -> list[str]:
+    """What the encodings in one reading decode to. `data` is its UTF-8; `seen` holds the runs already read."""
+    texts: list[str] = []
+    if Sign.ESCAPE in signs.present:
+        texts.append(unescape(text))
+    if Sign.QUOTED_PRINTABLE in signs.present:
+        texts.append(unquote_printable(text))
+    texts = [changed for changed in texts if changed != text]
+    found = [data[start:stop] for start, stop in runs(data, signs.run_ends)] if signs.run_ends else []
+    if signs.pair_ends:
+        found += pairs(data, signs.pair_ends)
+    for run in found:
+        if run not in seen:
+            seen.add(run)
+            texts += read_run(run)
+    return texts

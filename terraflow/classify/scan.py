@@ -1,0 +1,148 @@
+"""The classification scan: what kinds of sensitive content are in a request's strings.
+
+1. Read are: each string as itself, and the joined text of each group and of all messages in order, once with
+   nothing between the strings and once with a space; each of these in all its readings (`normalise`).
+2. The readings are laid end to end with a break between them and matched in one pass. No look of a validator
+   crosses a break, so what is found is what reading them one by one would find.
+3. The cost is linear in what is read, and what is read is bounded: more than `bytes_max` of strings, or more
+   than eight times that after decoding, raises TooLarge. Nothing is cut.
+4. Any fault raises; the caller fails closed. No text leaves: `Findings` holds types and numbers.
+5. A Scanner serves one thread at a time (hyperscan's scratch space is its own); another thread needs its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import hyperscan
+
+from terraflow.classify.detectors import DETECTORS, Detector
+from terraflow.classify.findings import Findings, TooLarge
+from terraflow.classify.fold import fold
+from terraflow.classify.normalise import DEPTH_MAX, SIGNS, Sign, Signs, decoded
+from terraflow.classify.passage import Span
+
+_BREAK = "\x00"
+_STAND_IN = "\x01"
+DECODED_SHARE = 8
+DECODED_LEAST_BYTES = 256 * 1024
+_SEPARATORS = b" ._/-\t\n()"
+
+Groups = Sequence[Sequence[str]]
+
+
+def joined(groups: Groups) -> list[str]:
+    """The texts to read, each once. Group 0 is what stands outside messages; it is joined only with itself."""
+    texts = [string for group in groups for string in group if string]
+    for group in groups:
+        if len(group) > 1:
+            texts += ("".join(group), " ".join(group))
+    messages = [string for group in groups[1:] for string in group]
+    if len(groups) > 2:
+        texts += ("".join(messages), " ".join(messages))
+    return list(dict.fromkeys(texts))
+
+
+class Scanner:
+    """The detectors' anchors, compiled; built once, used for every request."""
+
+    def __init__(self, detectors: Sequence[Detector] = DETECTORS) -> None:
+        self._rows: list[Detector] = [row for row in detectors for _ in row.anchors]
+        self._first_sign = len(self._rows)
+        expressions = [anchor for row in detectors for anchor in row.anchors]
+        flags = [hyperscan.HS_FLAG_DOTALL | (hyperscan.HS_FLAG_CASELESS if row.caseless else 0) for row in self._rows]
+        expressions += [sign.anchor for sign in SIGNS]
+        flags += [hyperscan.HS_FLAG_DOTALL | (0 if sign.every else hyperscan.HS_FLAG_SINGLEMATCH) for sign in SIGNS]
+        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        self._database.compile(expressions=expressions, ids=list(range(len(expressions))), flags=flags)
+        self._locators: list[Callable[[bytes, int], Span | None]] = [row.locate for row in self._rows]
+
+    def scan(self, groups: Groups, *, bytes_max: int) -> Findings:
+        """The findings in `groups`: group 0 is the strings outside messages, each other one those of a message.
+
+        Raises TooLarge when the strings' UTF-8 is longer than `bytes_max`, or what they decode to is too long.
+        """
+        size = sum(_utf8_bytes(string) for group in groups for string in group)
+        if size > bytes_max:
+            raise TooLarge(bytes_max)
+        if any(_BREAK in string for group in groups for string in group):
+            groups = [[string.replace(_BREAK, _STAND_IN) for string in group] for group in groups]
+        reading = _Reading(self._rows, max(DECODED_LEAST_BYTES, DECODED_SHARE * bytes_max))
+        texts = joined(groups)
+        for _ in range(DEPTH_MAX + 1):
+            if not texts:
+                break
+            texts = self._read(_BREAK.join(("", *texts, "")), reading)
+        return reading.findings(size)
+
+    def _read(self, text: str, reading: _Reading) -> list[str]:
+        """Match one depth's text and its fold; the texts of the next depth."""
+        data, signs = self._match(text, reading)
+        if text.isascii() and Sign.CONTROL not in signs.present:
+            return decoded(text, data, signs, reading.seen) if signs.present else []
+        texts = decoded(text, data, signs, reading.seen)
+        folded = fold(text)
+        if folded != text:
+            data, signs = self._match(folded, reading)
+            texts += decoded(folded, data, signs, reading.seen)
+        return texts
+
+    def _match(self, text: str, reading: _Reading) -> tuple[bytes, Signs]:
+        data = text.encode("utf-8", "replace")
+        reading.visit(len(data))
+        matches: list[tuple[int, int]] = []
+        self._database.scan(data, match_event_handler=_collect, context=matches)
+        reading.candidates += len(matches)
+        present: set[Sign] = set()
+        run_ends: list[int] = []
+        pair_ends: list[int] = []
+        locators, first_sign = self._locators, self._first_sign
+        for row, end in matches:
+            if row < first_sign:
+                span = locators[row](data, end)
+                if span is not None:
+                    reading.found(row, data[span[0] : span[1]])
+                continue
+            sign = SIGNS[row - self._first_sign].sign
+            present.add(sign)
+            if sign is Sign.RUN:
+                run_ends.append(end - 1)
+            elif sign is Sign.PAIRS:
+                pair_ends.append(end - 1)
+        return data, Signs(frozenset(present), run_ends, pair_ends)
+
+
+def _collect(row: int, _start: int, end: int, _flags: int, matches: object) -> None:
+    matches.append((row, end))  # type: ignore[attr-defined]
+
+
+def _utf8_bytes(string: str) -> int:
+    return len(string) if string.isascii() else len(string.encode("utf-8", "replace"))
+
+
+class _Reading:
+    """What one scan has found so far; dropped with the values it compared as soon as the scan ends."""
+
+    def __init__(self, rows: list[Detector], visited_max: int) -> None:
+        self._rows = rows
+        self._visited_max = visited_max
+        self._visited = 0
+        self.candidates = 0
+        self._values: dict[int, set[bytes]] = {}
+        self.seen: set[bytes] = set()
+
+    def visit(self, size: int) -> None:
+        self._visited += size
+        if self._visited > self._visited_max:
+            raise TooLarge(self._visited_max)
+
+    def found(self, row: int, value: bytes) -> None:
+        self._values.setdefault(row, set()).add(value.translate(None, _SEPARATORS))
+
+    def findings(self, size: int) -> Findings:
+        values: dict[str, set[bytes]] = {}
+        for row, found in self._values.items():
+            values.setdefault(self._rows[row].name, set()).update(found)
+        types = frozenset(self._rows[row].type for row in self._values)
+        counts = {name: len(found) for name, found in values.items()}
+        return Findings(types, counts, size, self._visited, self.candidates)
