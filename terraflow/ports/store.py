@@ -192,6 +192,7 @@ class RecordedEntry(msgspec.Struct, frozen=True):
 class Orphan(msgspec.Struct, frozen=True):
     """A request whose intent is in the log and whose outcome is not, found after a crash.
 
+    `entry` is the request's newest leaf: its intent, or an outcome that left a reservation open.
     `open_reservations` are those not yet resolved; `keyed` names the idempotency key it holds, if any.
     """
 

@@ -163,3 +163,4 @@ async def test_a_reservation_left_open_by_a_finished_request_is_an_orphan(store:
     await store.finish([entry(a, "outcome")])
     (orphan,) = await store.orphans()
     assert orphan.open_reservations == (reservation(a, 60, line(100)),)
+    assert orphan.entry.kind == "outcome"

@@ -15,6 +15,7 @@ import msgspec
 
 from terraflow.ports.store import BudgetLine, NoRoom, Reservation, Settlement, StoreConflict
 from terraflow.spend.budgets import has_room
+from terraflow.spend.reservation import Event, State, resolve
 from terraflow.storage.sqlite.connection import Database
 
 COUNTERS_MAX = 50_000
@@ -113,7 +114,7 @@ class Money:
         for settlement in settlements:
             amount, counters = self._open.pop(settlement.reservation_id)
             posted = settlement.posted or 0
-            state = "voided" if settlement.posted is None else "posted"
+            state = resolve(State.RESERVED, Event.VOID if settlement.posted is None else Event.POST)
             self._database.write("resolve_reservation", (state, posted, settlement.reservation_id))
             for counter in counters:
                 counter.reserved -= amount
@@ -133,7 +134,7 @@ class Money:
         if row is None:
             raise StoreConflict("there is no such reservation")
         state, amount, lines = row
-        if state != "reserved":
+        if state != State.RESERVED:
             raise StoreConflict("the reservation is resolved already")
         self._open[reservation_id] = (
             amount,

@@ -50,11 +50,11 @@ SELECT request_id FROM open_request
 UNION
 SELECT request_id FROM reservation WHERE state = 'reserved';
 
--- name: first_leaf_of_request
+-- name: newest_leaf_of_request
 SELECT leaf.position, leaf.kind, leaf.data, leaf.application, tenant.id
 FROM leaf JOIN tenant ON tenant.no = leaf.position >> 40
 WHERE leaf.request_id = ?
-ORDER BY leaf.position LIMIT 1;
+ORDER BY leaf.position DESC LIMIT 1;
 
 -- name: find_counter
 SELECT id, reserved, posted FROM counter

@@ -15,10 +15,10 @@ def find_orphans(database: Database, money: Money) -> list[Orphan]:
     """
     found = []
     for (request_id,) in database.read("orphaned_requests"):
-        first = database.read("first_leaf_of_request", (request_id,))
-        if not first:
+        newest = database.read("newest_leaf_of_request", (request_id,))
+        if not newest:
             continue
-        position, kind, data, application, tenant = first[0]
+        position, kind, data, application, tenant = newest[0]
         keyed = database.read("running_claim_of_request", (request_id,))
         settled = database.read("posted_of_request", (request_id + "/", request_id + "0", request_id))
         found.append(
