@@ -1,0 +1,239 @@
+"""An answer of Anthropic's Messages API in neutral form: whole, and event by event.
+
+1. Thinking becomes `reasoning_content`, the readable text, and `thinking_blocks`, the blocks as they came with
+   their signatures, so that a later turn can send them back. In a stream a block follows its text, whole, with an
+   `index`, so that clients that merge deltas by index keep each.
+2. Tool calls are numbered in the order in which their blocks begin; a call keeps its number, however the blocks'
+   events are mixed. What a block's start already holds is sent like a delta; a call without arguments has `{}`.
+3. Usage is told once, with the finish: before it Anthropic's output count is a placeholder.
+4. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import msgspec
+
+from terraflow.ports.upstream import Answer, Chunk, Failure, ProviderFailure
+from terraflow.providers import anthropic_wire as wire
+from terraflow.providers.failures import ANTHROPIC, failure_of_success
+
+_decode_message = msgspec.json.Decoder(wire.Message).decode
+_decode_event = msgspec.json.Decoder(wire.Event).decode
+_decode_type = msgspec.json.Decoder(wire.EventType).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_to_json = msgspec.json.Encoder().encode
+_BAD = (msgspec.DecodeError, RecursionError)
+
+
+def _malformed() -> NoReturn:
+    raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+
+
+def parse_answer(raw: bytes) -> Answer:
+    """The answer in a response's body. Raises ProviderFailure."""
+    try:
+        message = _decode_message(raw)
+    except _BAD:
+        message = None
+    if message is None:
+        raise failure_of_success(ANTHROPIC, raw)
+    said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    texts: list[str] = []
+    thoughts: list[str] = []
+    blocks: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for block in message.content:
+        match block:
+            case wire.Text(text=text):
+                texts.append(text)
+            case wire.ThinkingBlock(thinking=thought):
+                thoughts.append(thought)
+                blocks.append(_thinking_block(thought, block.signature))
+            case wire.Redacted(data=data):
+                blocks.append({"type": "redacted_thinking", "data": data})
+            case wire.ToolUse():
+                function = {"name": block.name, "arguments": _arguments(block.input)}
+                calls.append({"id": block.id, "type": "function", "function": function})
+    if texts:
+        said["content"] = "".join(texts)
+    if blocks:
+        said["reasoning_content"] = "".join(thoughts)
+        said["thinking_blocks"] = blocks
+    if calls:
+        said["tool_calls"] = calls
+    choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": _finish(message.stop_reason)}
+    if message.usage.input_tokens is None or message.usage.output_tokens is None:
+        _malformed()
+    return Answer(choices=[choice], usage=wire.usage_of(message.usage), extras=_extras(message.usage))
+
+
+def _finish(said: str | None) -> str:
+    if said not in wire.FINISHES:
+        _malformed()
+    return wire.FINISHES[said]
+
+
+def _extras(usage: wire.WireUsage) -> dict[str, Any]:
+    tier = wire.SERVICE_TIERS.get(usage.service_tier or "")
+    return {} if tier is None else {"service_tier": tier}
+
+
+def _thinking_block(thought: str, signature: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": thought, "signature": signature}
+
+
+def _arguments(raw: msgspec.Raw) -> str:
+    """A tool's input as JSON text, made anew from what was parsed; it must be an object."""
+    try:
+        return _to_json(_decode_object(raw)).decode()
+    except _BAD:
+        pass
+    _malformed()
+
+
+class _Open:
+    """A block whose end has not come."""
+
+    __slots__ = ("call", "kind", "parts", "signature")
+
+    def __init__(self, kind: type, call: int | None = None) -> None:
+        self.kind = kind
+        self.call = call
+        self.parts: list[str] = []
+        self.signature = ""
+
+
+class EventTranslator:
+    """The chunks of one stream, in order, and whether the stream was whole."""
+
+    __slots__ = ("_begun", "_calls", "_extras", "_finished", "_open", "_thoughts", "done")
+
+    def __init__(self) -> None:
+        self._begun: wire.WireUsage | None = None
+        self._open: dict[int, _Open] = {}
+        self._calls = 0
+        self._thoughts = 0
+        self._finished = False
+        self._extras: dict[str, Any] = {}
+        self.done = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the answer finished before its end mark."""
+        return self.done and self._finished
+
+    def translate(self, raw: bytes) -> Chunk | None:
+        """The chunk of an event, None for one that says nothing to a client. Raises ProviderFailure."""
+        event = _parse_event(raw)
+        if event is None:
+            return None
+        if (self._begun is None) is not (type(event) is wire.MessageStart) or self.done:
+            _malformed()
+        match event:
+            case wire.BlockDelta(index=index, delta=delta):
+                return self._delta(index, delta)
+            case wire.BlockStart(index=index, content_block=block):
+                return self._start(index, block)
+            case wire.BlockStop(index=index):
+                return self._stop(index)
+            case wire.MessageStart(message=message):
+                self._begun = message.usage
+                self._extras = _extras(message.usage)
+                return self._say({"role": "assistant", "content": ""})
+            case wire.MessageDelta(delta=ended, usage=usage):
+                return self._end(ended.stop_reason, usage)
+            case wire.MessageStop():
+                self.done = True
+                return None
+
+    def _say(self, delta: dict[str, Any], finish: str | None = None) -> Chunk:
+        return Chunk(
+            choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], extras=self._extras
+        )
+
+    def _call(self, call: int, arguments: str) -> Chunk:
+        return self._say({"tool_calls": [{"index": call, "function": {"arguments": arguments}}]})
+
+    def _delta(self, index: int, delta: wire.Delta) -> Chunk | None:
+        block = self._open.get(index)
+        if block is None:
+            _malformed()
+        match delta:
+            case wire.TextDelta(text=text) if block.kind is wire.Text:
+                return self._say({"content": text})
+            case wire.JsonDelta(partial_json=piece) if block.kind is wire.ToolUse and block.call is not None:
+                if not piece:
+                    return None
+                block.parts = ["sent"]
+                return self._call(block.call, piece)
+            case wire.ThinkingDelta(thinking=thought) if block.kind is wire.ThinkingBlock:
+                block.parts.append(thought)
+                return self._say({"reasoning_content": thought})
+            case wire.SignatureDelta(signature=signature) if block.kind is wire.ThinkingBlock:
+                block.signature += signature
+                return None
+        _malformed()
+
+    def _start(self, index: int, block: wire.Block) -> Chunk | None:
+        if index in self._open:
+            _malformed()
+        opened = self._open[index] = _Open(type(block))
+        match block:
+            case wire.Text(text=text):
+                return self._say({"content": text}) if text else None
+            case wire.ThinkingBlock(thinking=thought, signature=signature):
+                opened.signature = signature
+                opened.parts = [thought]
+                return self._say({"reasoning_content": thought}) if thought else None
+            case wire.Redacted(data=data):
+                return self._say({"thinking_blocks": [self._thought({"type": "redacted_thinking", "data": data})]})
+            case wire.ToolUse():
+                opened.call, self._calls = self._calls, self._calls + 1
+                begun = _arguments(block.input)
+                opened.parts = ["" if begun == "{}" else begun]
+                function = {"name": block.name, "arguments": ""}
+                return self._say(
+                    {"tool_calls": [{"index": opened.call, "id": block.id, "type": "function", "function": function}]}
+                )
+
+    def _stop(self, index: int) -> Chunk | None:
+        block = self._open.pop(index, None)
+        if block is None:
+            _malformed()
+        if block.call is not None and block.parts != ["sent"]:
+            return self._call(block.call, block.parts[0] or "{}")
+        if block.kind is wire.ThinkingBlock:
+            whole = _thinking_block("".join(block.parts), block.signature)
+            return self._say({"thinking_blocks": [self._thought(whole)]})
+        return None
+
+    def _thought(self, block: dict[str, Any]) -> dict[str, Any]:
+        self._thoughts += 1
+        return {"index": self._thoughts - 1, **block}
+
+    def _end(self, stop_reason: str | None, usage: wire.WireUsage) -> Chunk | None:
+        if stop_reason is None:
+            return None
+        if self._finished or self._open:
+            _malformed()
+        self._finished = True
+        chunk = self._say({}, _finish(stop_reason))
+        chunk.usage = wire.usage_of(usage, self._begun)
+        return chunk
+
+
+def _parse_event(raw: bytes) -> wire.Event | None:
+    """The event, None for one to skip. Raises ProviderFailure."""
+    try:
+        return _decode_event(raw)
+    except _BAD:
+        pass
+    try:
+        name = _decode_type(raw).type
+    except _BAD:
+        name = "error"
+    if name not in wire.EVENT_TYPES:
+        return None
+    raise failure_of_success(ANTHROPIC, raw)

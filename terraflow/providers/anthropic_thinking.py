@@ -1,0 +1,104 @@
+"""How much a Claude model may think: the caller's wish and the contract's bound, as two generations of models take
+them.
+
+| asked | adaptive models (4.6 and later) | budgeted models (4.5 and earlier) |
+| --- | --- | --- |
+| nothing, no budget | nothing is sent | nothing is sent |
+| effort `none` | `disabled` | `disabled` |
+| an effort | `adaptive`, that effort | `enabled`, the effort's budget, at most the contract's |
+| a contract's budget alone | `adaptive`, the most effort that usually keeps to it | `enabled`, that budget |
+
+1. A contract's budget is never exceeded by what is asked for. An adaptive model takes no number: its bound is the
+   output limit, which counts its thinking too, and the effort is lowered to the budget's.
+2. A budget is at least 1 024 tokens and below the output limit (the API's own rule); an effort for which that
+   leaves no room is refused as UNSUPPORTED_FIELD.
+3. A `thinking` object in Anthropic's own form is taken as it is when it keeps to the contract's budget.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from terraflow.contracts.capability import Dialect
+from terraflow.core.chat_fields import UNKNOWN_FIELD
+from terraflow.ports.upstream import Call, Failure, ProviderFailure
+
+BUDGET_TOKENS_MIN = 1024
+
+
+class Effort(NamedTuple):
+    """One effort: OpenAI's word, Anthropic's word, and the budget it stands for."""
+
+    asked: str
+    sent: str
+    budget_tokens: int
+
+
+# fmt: off
+EFFORTS = (
+    Effort("minimal", "low",     1_024),
+    Effort("low",     "low",     2_048),
+    Effort("medium",  "medium",  8_192),
+    Effort("high",    "high",   16_384),
+    Effort("xhigh",   "xhigh",  32_768),
+    Effort("max",     "max",    65_536),
+)
+# fmt: on
+_BY_NAME = {effort.asked: effort for effort in EFFORTS}
+
+
+class Thinking:
+    """The rule of one generation."""
+
+    __slots__ = ("_adaptive",)
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._adaptive = dialect is Dialect.CURRENT
+
+    def apply(self, body: dict[str, Any], document: dict[str, Any], call: Call) -> None:
+        """Put `thinking`, and perhaps an effort, into a body. Raises ProviderFailure."""
+        budget, asked = call.reasoning_budget_tokens, document.get("reasoning_effort")
+        own = document.get("thinking")
+        if own is not None:
+            body["thinking"] = _own_form(own, budget)
+            return
+        if asked == "none":
+            body["thinking"] = {"type": "disabled"}
+            return
+        if asked is None and budget is None:
+            return
+        if asked is not None and asked not in _BY_NAME:
+            raise _refused("reasoning_effort")
+        effort = _within(_BY_NAME.get(asked or "", EFFORTS[-1]), budget)
+        if self._adaptive:
+            body["thinking"] = {"type": "adaptive"}
+            body.setdefault("output_config", {})["effort"] = effort.sent
+            return
+        wished = effort.budget_tokens if asked is not None else sys.maxsize
+        tokens = min(wished, wished if budget is None else budget, call.output_tokens_max - 1)
+        if tokens >= BUDGET_TOKENS_MIN:
+            body["thinking"] = {"type": "enabled", "budget_tokens": tokens}
+        elif asked is not None:
+            raise _refused("reasoning_effort")
+
+
+def _own_form(own: Any, budget: int | None) -> dict[str, Any]:
+    kind = own.get("type") if isinstance(own, dict) else None
+    asked = own.get("budget_tokens", 0) if isinstance(own, dict) else None
+    if kind not in ("enabled", "adaptive", "disabled") or type(asked) is not int:
+        raise _refused(UNKNOWN_FIELD)
+    if kind == "enabled" and budget is not None and asked > budget:
+        return {**own, "budget_tokens": budget}
+    return dict(own)
+
+
+def _within(effort: Effort, budget: int | None) -> Effort:
+    """The effort, lowered until its budget keeps to the contract's; the least one cannot be lowered."""
+    if budget is None or effort.budget_tokens <= budget:
+        return effort
+    return next((e for e in reversed(EFFORTS) if e.budget_tokens <= budget), EFFORTS[0])
+
+
+def _refused(field: str) -> ProviderFailure:
+    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=(field,))

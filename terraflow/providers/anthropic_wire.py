@@ -1,0 +1,157 @@
+"""What Anthropic's Messages API may send back, typed.
+
+1. A block, a delta or a finish that is not here is no answer: nothing was asked for that could bring it (server
+   tools, citations). An event type that is not here is skipped, as the API's versioning rules ask.
+2. `input_tokens` does not count what was read from or written to the cache; `output_tokens` does count thinking,
+   which `output_tokens_details` names where the model says. Each token ends in one field of `Usage`.
+
+Source: the types of Anthropic's client library; "Streaming messages" and "Prompt caching" in its documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from terraflow.ports.upstream import Usage
+
+_Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+_Index = Annotated[int, Meta(ge=0, le=4095)]
+_Word = Annotated[str, Meta(max_length=256)]
+
+FINISHES = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+SERVICE_TIERS = {"standard": "default", "priority": "priority"}
+
+
+class Text(msgspec.Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str = ""
+
+
+class Redacted(msgspec.Struct, tag_field="type", tag="redacted_thinking"):
+    data: str
+
+
+class ToolUse(msgspec.Struct, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+Block = Text | ThinkingBlock | Redacted | ToolUse
+
+
+class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class JsonDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
+    partial_json: str
+
+
+class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
+    thinking: str
+
+
+class SignatureDelta(msgspec.Struct, tag_field="type", tag="signature_delta"):
+    signature: str
+
+
+Delta = TextDelta | JsonDelta | ThinkingDelta | SignatureDelta
+
+
+class OutputDetails(msgspec.Struct):
+    thinking_tokens: _Tokens | None = None
+
+
+class WireUsage(msgspec.Struct):
+    """Both of a message and of `message_delta`, whose counts are cumulative and may leave some out."""
+
+    input_tokens: _Tokens | None = None
+    output_tokens: _Tokens | None = None
+    cache_read_input_tokens: _Tokens | None = None
+    cache_creation_input_tokens: _Tokens | None = None
+    output_tokens_details: OutputDetails | None = None
+    service_tier: _Word | None = None
+
+
+class Message(msgspec.Struct, tag_field="type", tag="message"):
+    content: list[Block]
+    usage: WireUsage
+    stop_reason: _Word | None = None
+
+
+class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
+    message: Message
+
+
+class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
+    index: _Index
+    content_block: Block
+
+
+class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
+    index: _Index
+    delta: Delta
+
+
+class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
+    index: _Index
+
+
+class MessageDeltaBody(msgspec.Struct):
+    stop_reason: _Word | None = None
+
+
+class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
+    delta: MessageDeltaBody
+    usage: WireUsage
+
+
+class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
+    pass
+
+
+Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
+EVENT_TYPES = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+     "message_stop", "error"}
+)  # fmt: skip
+
+
+class EventType(msgspec.Struct):
+    """An event as far as its name, for one whose body nobody knows."""
+
+    type: _Word
+
+
+def usage_of(wire: WireUsage, begun: WireUsage | None = None) -> Usage:
+    """Disjoint counts; what `wire` leaves out is taken from the start of the message."""
+    begun = begun or WireUsage()
+
+    def last(now: int | None, before: int | None) -> int:
+        return now if now is not None else before or 0
+
+    output = last(wire.output_tokens, begun.output_tokens)
+    details = wire.output_tokens_details or begun.output_tokens_details or OutputDetails()
+    thought = min(details.thinking_tokens or 0, output)
+    return Usage(
+        input=last(wire.input_tokens, begun.input_tokens),
+        cached_input=last(wire.cache_read_input_tokens, begun.cache_read_input_tokens),
+        cache_write=last(wire.cache_creation_input_tokens, begun.cache_creation_input_tokens),
+        output=output - thought,
+        reasoning=thought,
+    )

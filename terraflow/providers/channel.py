@@ -1,0 +1,185 @@
+"""One capability's way to its vendor: a POST that gives a body, or a POST that gives events.
+
+1. Whatever goes wrong is raised as ProviderFailure, outside the `except` that saw it, so that no text of the
+   vendor's or the network's hangs on it.
+2. A call that does not end well closes its connection at once; only a response that was read to its end gives its
+   connection back.
+3. A body, a line, an event and a stream are bounded; beyond the bound the answer is MALFORMED.
+4. A compressed answer was not asked for and is MALFORMED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from terraflow.ports.upstream import Failure, ProviderFailure
+from terraflow.providers.failures import NETWORK, Row, failure_of, failure_of_break
+from terraflow.providers.outbound import Endpoint
+from terraflow.providers.refusal import BODY_BYTES_MAX, parse_refusal
+from terraflow.providers.sse import EventParser, EventTooLarge
+
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Beyond the longest answer of 128 000 tokens with log probabilities; of a body, and of a whole stream."""
+CONNECT_S_MAX = 5.0
+_LINGER_S = 1.0
+"""How long a finished stream may take to end its response before its connection is given up."""
+_NO_CEILING = 1e9
+
+
+class Channel:
+    """POST to one URL with one set of headers; the credential lives here alone."""
+
+    __slots__ = ("_endpoint", "_headers", "_table", "_url")
+
+    def __init__(self, endpoint: Endpoint, path: str, headers: Mapping[str, str], table: tuple[Row, ...]) -> None:
+        """Raises ValueError, without the value, for a header that HTTP cannot carry."""
+        if any(not value.isascii() or not value.isprintable() for value in headers.values()):
+            raise ValueError("a credential holds a character that a header cannot carry")
+        self._endpoint = endpoint
+        self._url = URL(endpoint.place.base + path)
+        self._headers = CIMultiDict(headers)
+        self._headers.extend(
+            {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "terraflow"}
+        )
+        self._table = table
+
+    async def fetch(self, body: bytes, timeout_s: float) -> bytes:
+        """The body of a success."""
+        response = await self._post(body, timeout_s, "application/json")
+        whole = False
+        try:
+            answer = await _read(response, ANSWER_BYTES_MAX)
+            whole = True
+        finally:
+            if not whole:
+                abort(response)
+        return answer
+
+    async def events(self, body: bytes, timeout_s: float) -> EventStream:
+        """The events of a success, its first byte not yet read. The caller closes them."""
+        response = await self._post(body, timeout_s, "text/event-stream")
+        return EventStream(response)
+
+    async def _post(self, body: bytes, timeout_s: float, accept: str) -> aiohttp.ClientResponse:
+        endpoint = self._endpoint
+        if not endpoint.permitted:
+            raise ProviderFailure(Failure.CONNECT, reached=False)
+        headers = self._headers.copy()
+        headers["Accept"] = accept
+        timeout = aiohttp.ClientTimeout(
+            total=timeout_s, connect=min(CONNECT_S_MAX, timeout_s), ceil_threshold=_NO_CEILING
+        )
+        failure: ProviderFailure | None = None
+        try:
+            response = await endpoint.session.post(
+                self._url, data=body, headers=headers, allow_redirects=False, timeout=timeout
+            )
+        except NETWORK as broken:
+            failure = failure_of_break(broken)
+        if failure is not None:
+            raise failure
+        if response.status == 200 and response.headers.get("Content-Encoding", "identity") == "identity":
+            return response
+        raise await self._refused(response)
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> ProviderFailure:
+        whole = False
+        try:
+            if response.status == 200:
+                return ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+            try:
+                body = await _read(response, BODY_BYTES_MAX)
+                whole = True
+            except ProviderFailure:
+                body = b""
+            return failure_of(self._table, parse_refusal(response.status, response.headers, body, time.time()))
+        finally:
+            if not whole:
+                abort(response)
+
+
+class EventStream:
+    """The events of one response, in the batches in which they arrive."""
+
+    __slots__ = ("_left", "_parser", "_response", "_whole")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._parser = EventParser()
+        self._left = ANSWER_BYTES_MAX
+        self._whole = False
+
+    async def read(self) -> list[bytes]:
+        """At least one event, or none when the response has ended. Raises ProviderFailure."""
+        content = self._response.content
+        while True:
+            received = await _piece(content)
+            if not received:
+                return []
+            self._left -= len(received)
+            if self._left < 0:
+                raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+            try:
+                events = self._parser.feed(received)
+            except EventTooLarge:
+                events = None
+            if events is None:
+                raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+            if events:
+                return events
+
+    def end(self) -> None:
+        """The vendor said that its answer is over: the connection goes back to the pool when the response ends
+        too."""
+        self._whole = True
+        if self._response.connection is not None:
+            # aiohttp gives it back by itself at the end of the response; this is for one that never ends.
+            asyncio.get_running_loop().call_later(_LINGER_S, abort, self._response)
+
+    def close(self) -> None:
+        """Close the connection at once, unless the answer is over."""
+        if not self._whole:
+            abort(self._response)
+
+
+def abort(response: aiohttp.ClientResponse) -> None:
+    """Drop a response's connection without waiting for anybody, a TLS peer's farewell included."""
+    connection = response.connection
+    if connection is not None and connection.protocol is not None:
+        connection.protocol.abort()
+    response.close()
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """A response's body. Raises ProviderFailure: MALFORMED over the bound."""
+    content, size = response.content, 0
+    parts: list[bytes] = []
+    declared: Any = response.content_length
+    while declared is None or declared <= bytes_max:
+        piece = await _piece(content)
+        if not piece:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        size += len(piece)
+        if size > bytes_max:
+            break
+        parts.append(piece)
+    raise ProviderFailure(Failure.MALFORMED, reached=True, status=response.status)
+
+
+async def _piece(content: aiohttp.StreamReader) -> bytes:
+    """What has arrived, waiting for something; empty at the end."""
+    try:
+        return await content.readany()
+    except NETWORK as broken:
+        failure = failure_of_break(broken)
+    except RuntimeError:
+        # The reader's word for a connection that was lost between two reads.
+        failure = ProviderFailure(Failure.CUT_OFF, reached=True)
+    raise failure

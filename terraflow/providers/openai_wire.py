@@ -1,0 +1,311 @@
+"""OpenAI's chat completions on the wire: the body that is sent, and what may come back, typed.
+
+1. What is sent is the neutral document plus the model, the stream flags and the output limit. Unknown fields
+   travel: an engine takes them, OpenAI refuses them by name. `thinking_blocks` of an earlier answer are another
+   vendor's signed state and stay behind; so does `reasoning_content`, except for engines, whose templates read it.
+2. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
+   these types, travels on; a field that is not here is not passed on.
+3. A stream is whole when every choice has finished and `[DONE]` came; anything less is CUT_OFF.
+4. Cached, cache-written and audio tokens are inside `prompt_tokens`, reasoning and audio inside
+   `completion_tokens` (OpenAI's `CompletionUsage`); each token ends in one field of `Usage`.
+5. `max_completion_tokens` bounds the reasoning too, so a contract's reasoning budget needs no field here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Required, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from terraflow.contracts.capability import Dialect
+from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
+from terraflow.providers.failures import OPENAI, failure_of_success
+
+_Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+_Index = Annotated[int, Meta(ge=0, le=1023)]
+_Word = Annotated[str, Meta(max_length=256)]
+
+
+class _Function(TypedDict, total=False):
+    name: str | None
+    arguments: str | None
+
+
+class _Custom(TypedDict, total=False):
+    name: str | None
+    input: str | None
+
+
+class _ToolCall(TypedDict, total=False):
+    id: Required[str]
+    type: _Word
+    function: _Function
+    custom: _Custom
+
+
+class _ToolDelta(TypedDict, total=False):
+    index: Required[_Index]
+    id: str | None
+    type: _Word | None
+    function: _Function
+    custom: _Custom
+
+
+class _TopToken(TypedDict, total=False):
+    token: Required[str]
+    logprob: Required[float]
+    bytes: list[int] | None
+
+
+class _Token(TypedDict, total=False):
+    token: Required[str]
+    logprob: Required[float]
+    bytes: list[int] | None
+    top_logprobs: list[_TopToken]
+
+
+class _Logprobs(TypedDict, total=False):
+    content: list[_Token] | None
+    refusal: list[_Token] | None
+
+
+class _UrlCitation(TypedDict, total=False):
+    start_index: int
+    end_index: int
+    title: str
+    url: str
+
+
+class _Annotation(TypedDict, total=False):
+    type: Required[_Word]
+    url_citation: _UrlCitation
+
+
+class _Audio(TypedDict, total=False):
+    id: str
+    data: str
+    expires_at: int
+    transcript: str
+
+
+class _Said(TypedDict, total=False):
+    role: _Word | None
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None
+    reasoning: str | None
+    function_call: _Function | None
+    annotations: list[_Annotation] | None
+    audio: _Audio | None
+
+
+class _Message(_Said, total=False):
+    tool_calls: list[_ToolCall] | None
+
+
+class _Delta(_Said, total=False):
+    tool_calls: list[_ToolDelta] | None
+
+
+class _Choice(TypedDict, total=False):
+    index: Required[_Index]
+    message: Required[_Message]
+    finish_reason: Required[_Word | None]
+    logprobs: _Logprobs | None
+
+
+class _ChunkChoice(TypedDict, total=False):
+    index: Required[_Index]
+    delta: _Delta | None
+    finish_reason: _Word | None
+    logprobs: _Logprobs | None
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+    cache_write_tokens: _Tokens | None = None
+    audio_tokens: _Tokens | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: _Tokens | None = None
+    audio_tokens: _Tokens | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens = 0
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
+class _Whole(msgspec.Struct):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+    system_fingerprint: _Word | None = None
+    service_tier: _Word | None = None
+    error: msgspec.Raw | None = None
+
+
+class _Piece(msgspec.Struct):
+    choices: list[_ChunkChoice]
+    usage: _Usage | None = None
+    system_fingerprint: _Word | None = None
+    service_tier: _Word | None = None
+    error: msgspec.Raw | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_whole = msgspec.json.Decoder(_Whole).decode
+_decode_piece = msgspec.json.Decoder(_Piece).decode
+_BAD = (msgspec.DecodeError, RecursionError)
+
+_LIMIT_FIELD = {
+    Dialect.CURRENT: "max_completion_tokens",
+    Dialect.SELF_HOSTED: "max_tokens",
+}
+_STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+_FINISHES: dict[str, str | None] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "function_call": "function_call",
+    "": None,
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "end_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+}
+"""OpenAI's words, and those of engines that keep their own; "abort" and whatever else is not a whole answer."""
+
+
+def request_body(model: str, dialect: Dialect, call: Call) -> bytes:
+    """The JSON that is sent for a call."""
+    document = call.request.document
+    body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
+    messages = document["messages"]
+    left_behind = ("thinking_blocks",) if dialect is Dialect.SELF_HOSTED else ("thinking_blocks", "reasoning_content")
+    if any(field in message for message in messages for field in left_behind):
+        body["messages"] = [{k: v for k, v in message.items() if k not in left_behind} for message in messages]
+    if call.request.stream:
+        body.update(_STREAM)
+    return _encode(body)
+
+
+def parse_answer(raw: bytes, call: Call) -> Answer:
+    """The answer in a response's body. Raises ProviderFailure."""
+    try:
+        whole = _decode_whole(raw)
+    except _BAD:
+        whole = None
+    if whole is None or (whole.error is not None and whole.error != b"null"):
+        raise failure_of_success(OPENAI, raw)
+    if {choice["index"] for choice in whole.choices} != set(range(call.request.choices)):
+        raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+    for choice in whole.choices:
+        choice["finish_reason"] = _finish(choice["finish_reason"])
+        if choice["finish_reason"] is None:
+            raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
+    usage = Usage.counted(call.request.size_bytes, len(raw)) if whole.usage is None else _usage(whole.usage)
+    return Answer(
+        choices=whole.choices,  # type: ignore[arg-type]
+        usage=usage,
+        extras=_extras(whole),
+    )
+
+
+class ChunkParser:
+    """The chunks of one stream, in order, and whether the stream was whole."""
+
+    __slots__ = ("_done", "_extras", "_fingerprint", "_tier", "_unfinished")
+
+    def __init__(self, call: Call) -> None:
+        self._unfinished = set(range(call.request.choices))
+        self._done = False
+        self._fingerprint: str | None = None
+        self._tier: str | None = None
+        self._extras: dict[str, Any] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether the end mark was seen."""
+        return self._done
+
+    @property
+    def whole(self) -> bool:
+        """Whether every choice finished before the end mark."""
+        return self._done and not self._unfinished
+
+    def parse(self, event: bytes) -> Chunk | None:
+        """The chunk of an event, None for the end mark. Raises ProviderFailure."""
+        try:
+            piece = _decode_piece(event)
+        except _BAD:
+            piece = None
+        if piece is None:
+            if event == b"[DONE]":
+                self._done = True
+                return None
+            raise failure_of_success(OPENAI, event)
+        if piece.error is not None and piece.error != b"null":
+            raise failure_of_success(OPENAI, event)
+        for choice in piece.choices:
+            if choice.get("delta") is None:
+                choice["delta"] = {}
+            said = choice.get("finish_reason")
+            choice["finish_reason"] = finish = None if said is None else _finish(said)
+            if finish is not None:
+                self._unfinished.discard(choice["index"])
+            elif choice["index"] not in self._unfinished:
+                self._after_the_end(choice)
+        if piece.system_fingerprint != self._fingerprint or piece.service_tier != self._tier:
+            self._fingerprint, self._tier = piece.system_fingerprint, piece.service_tier
+            self._extras = _extras(piece)
+        usage = None if piece.usage is None else _usage(piece.usage)
+        return Chunk(choices=piece.choices, usage=usage, extras=self._extras)  # type: ignore[arg-type]
+
+    def _after_the_end(self, choice: _ChunkChoice) -> None:
+        """An engine may follow a finish with an empty delta; a choice nobody asked for, or more text, is no
+        answer."""
+        if any(choice["delta"].get(key) for key in ("content", "tool_calls", "refusal")):  # type: ignore[union-attr]
+            raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+
+
+def _finish(said: str | None) -> str | None:
+    """OpenAI's word for a finish, None for one that is still to come. Raises ProviderFailure for no finish at
+    all."""
+    if said is None:
+        return None
+    if said not in _FINISHES:
+        raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
+    return _FINISHES[said]
+
+
+def _extras(wire: _Whole | _Piece) -> dict[str, Any]:
+    extras: dict[str, Any] = {}
+    if wire.system_fingerprint is not None:
+        extras["system_fingerprint"] = wire.system_fingerprint
+    if wire.service_tier is not None:
+        extras["service_tier"] = wire.service_tier
+    return extras
+
+
+def _usage(wire: _Usage) -> Usage:
+    into = wire.prompt_tokens_details or _InputDetails()
+    out = wire.completion_tokens_details or _OutputDetails()
+    cached, written, heard = into.cached_tokens or 0, into.cache_write_tokens or 0, into.audio_tokens or 0
+    thought, spoken = out.reasoning_tokens or 0, out.audio_tokens or 0
+    return Usage(
+        input=max(0, wire.prompt_tokens - cached - written - heard),
+        cached_input=cached,
+        cache_write=written,
+        audio_input=heard,
+        output=max(0, wire.completion_tokens - thought - spoken),
+        reasoning=thought,
+        audio_output=spoken,
+    )
