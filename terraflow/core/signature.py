@@ -68,9 +68,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def sign_envelope(
-    payload: bytes, payload_type: str, key: Ed25519PrivateKey, *more: Ed25519PrivateKey
-) -> bytes:
+def sign_envelope(payload: bytes, payload_type: str, key: Ed25519PrivateKey, *more: Ed25519PrivateKey) -> bytes:
     """A DSSE envelope around `payload`, signed by each key, as canonical JSON without a final newline."""
     signed = pae(payload_type, payload)
     signatures = [

@@ -83,7 +83,7 @@ def verify_export(
     for part in _check_all(stretches, processes if checkpoint.size > ALONE_MAX else 1):
         seen.add(part)
         parts.append(part)
-        progress(len(parts) * STRETCH_BUNDLES * WIDTH, checkpoint.size)
+        progress(min(len(parts) * STRETCH_BUNDLES * WIDTH, checkpoint.size), checkpoint.size)
     _compare_digest(directory, RECORDS, digests[RECORDS])
 
     levels = [b"".join(part.hashes for part in parts), *levels_above(b"".join(part.tile_roots for part in parts))]
@@ -114,9 +114,7 @@ def _listed(payload: bytes, key: LogKey) -> dict[str, bytes]:
             "predicate": {"origin": str(origin), **other},
             "subject": list(subjects),
             **more,
-        } if (
-            (kind, predicate_type, origin) == (STATEMENT_TYPE, PREDICATE_TYPE, key.name) and not other and not more
-        ):
+        } if (kind, predicate_type, origin) == (STATEMENT_TYPE, PREDICATE_TYPE, key.name) and not other and not more:
             listed = dict(map(_subject, subjects))
         case _:
             raise Refused(STATEMENT, "is not the statement of an export of this log")
@@ -170,9 +168,7 @@ def _stretches(directory: Path, key: LogKey, size: int, digests: dict[str, bytes
         end = min(first + STRETCH_BUNDLES, bundles)
         names = [bundle_name(index, size) for index in range(first, end)]
         tiles = [tile_name(0, index, size) for index in range(first, end)]
-        yield Stretch(
-            str(directory), tenant, size, first, end, {name: digests[name] for name in names + tiles}, offset
-        )
+        yield Stretch(str(directory), tenant, size, first, end, {name: digests[name] for name in names + tiles}, offset)
         prefixes_less_newlines = min(size, end * WIDTH) - first * WIDTH
         offset += sum((directory / name).stat().st_size for name in names) - prefixes_less_newlines
 
@@ -228,11 +224,7 @@ def _compare_tiles(directory: Path, size: int, levels: list[bytes], digests: dic
 def _compare_previous(previous: bytes, key: LogKey, size: int, levels: list[bytes]) -> int:
     earlier = open_checkpoint(previous, key, "previous checkpoint", others=True)
     if earlier.size > size:
-        raise Refused(
-            CHECKPOINT, f"covers {size} records, and the previous one covered {earlier.size}: rolled back"
-        )
+        raise Refused(CHECKPOINT, f"covers {size} records, and the previous one covered {earlier.size}: rolled back")
     if root_at(earlier.size, levels) != earlier.root:
-        raise Refused(
-            CHECKPOINT, f"does not continue the previous one: its first {earlier.size} records are others"
-        )
+        raise Refused(CHECKPOINT, f"does not continue the previous one: its first {earlier.size} records are others")
     return earlier.size

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidSignature
@@ -135,14 +136,62 @@ def parse_json(raw: bytes, where: str) -> Any:
     Keys are ordered by code point, which is RFC 8785's order for all keys below U+10000; there are no others.
     """
     try:
-        value = _decoder.decode(raw.decode())
+        return _parse(raw)
+    except Unreadable as trouble:
+        raise Refused(where, trouble.what) from None
+
+
+class Unreadable(Exception):
+    """Of several encodings, the one at `at` is not canonical JSON."""
+
+    def __init__(self, what: str, at: int = 0) -> None:
+        super().__init__(what, at)
+        self.what, self.at = what, at
+
+
+def parse_objects(raws: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The objects of several canonical encodings, as `parse_json` would read each, in less time. Raises Unreadable.
+
+    They are encoded again together. Each is one whole object, and no object's text is the beginning of another's,
+    so the joined encodings are equal only if every one is.
+    """
+    try:
+        values = [_decode(raw) for raw in raws]
+        if all(type(value) is dict for value in values) and _encode(values).encode() == b"[%s]" % b",".join(raws):
+            return values
+    except (Unreadable, ValueError, RecursionError):
+        pass
+    for at, raw in enumerate(raws):
+        try:
+            value = _parse(raw)
+        except Unreadable as trouble:
+            raise Unreadable(trouble.what, at) from None
+        if type(value) is not dict:
+            raise Unreadable("is not an object", at)
+    raise AssertionError("encodings that are canonical one by one are so together")
+
+
+def _parse(raw: bytes) -> Any:
+    value = _decode(raw)
+    try:
         again = _encode(value).encode()
-        if again == raw and _SIXTEEN in raw.translate(_DIGITS):
-            _bounded_decoder.decode(raw.decode())
     except (ValueError, RecursionError):
-        raise Refused(where, "is not JSON of integers and text") from None
+        raise Unreadable("is JSON of more than integers and text") from None
     if again != raw:
-        raise Refused(where, "is JSON, but not in its canonical encoding")
+        raise Unreadable("is JSON, but not in its canonical encoding")
+    return value
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        text = raw.decode()
+        if _SIXTEEN in raw.translate(_DIGITS):
+            _bounded_decoder.decode(text)
+        value, end = _decoder.raw_decode(text)
+    except (ValueError, RecursionError):
+        raise Unreadable("is not JSON of integers and text") from None
+    if end != len(text):
+        raise Unreadable("is more than one JSON value")
     return value
 
 

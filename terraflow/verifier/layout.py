@@ -34,9 +34,7 @@ def _tail(index: int, count: int) -> str:
     digits = digits.zfill(-(-len(digits) // 3) * 3)
     groups = [digits[at : at + 3] for at in range(0, len(digits), 3)]
     width = min(count - index * WIDTH, WIDTH)
-    return "/".join([*(f"x{group}" for group in groups[:-1]), groups[-1]]) + (
-        f".p/{width}" if width < WIDTH else ""
-    )
+    return "/".join([*(f"x{group}" for group in groups[:-1]), groups[-1]]) + (f".p/{width}" if width < WIDTH else "")
 
 
 def names_of(size: int) -> set[str]:

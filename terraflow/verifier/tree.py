@@ -57,7 +57,7 @@ def root_at(size: int, levels: Levels) -> bytes:
                 end = (count >> height << height) * HASH
                 peak = perfect_root(hashes[end - (HASH << height) : end])
                 above = peak if above is None else node_hash(peak, above)
-    assert above is not None  # noqa: S101  a size above zero has a peak
+    assert above is not None
     return above
 
 

@@ -34,9 +34,7 @@ class SqliteLedger:
         return [tenant for (tenant,) in self.db.execute("SELECT DISTINCT tenant FROM leaf ORDER BY tenant")]
 
     def size(self, tenant: str) -> int:
-        (size,) = self.db.execute(
-            "SELECT coalesce(max(idx) + 1, 0) FROM leaf WHERE tenant = ?", (tenant,)
-        ).fetchone()
+        (size,) = self.db.execute("SELECT coalesce(max(idx) + 1, 0) FROM leaf WHERE tenant = ?", (tenant,)).fetchone()
         return int(size)
 
     def leaves(self, tenant: str, start: int, end: int) -> Sequence[Leaf]:

@@ -21,11 +21,16 @@ VERIFIER_KEY = log_key(TENANT, KEY.public_key())
 START = 1_764_500_000_000_000
 
 
+def request_id(number: int) -> str:
+    """A request id that looks drawn, as real ones are."""
+    return f"req_{record.digest(b'id %d' % number)[:32]}"
+
+
 def intent(number: int, tenant: str = TENANT, capabilities: int = 6) -> record.Intent:
     """The decision of the request with this number."""
     return record.Intent(
         schema=record.SCHEMA,
-        request_id=f"req_{number:032x}",
+        request_id=request_id(number),
         tenant=tenant,
         time=record.rfc3339(Instant(START + number * 1_371)),
         application="app_support",
@@ -65,7 +70,7 @@ def outcome(number: int, tenant: str = TENANT) -> record.Outcome:
     usage = record.Usage(input=100, output=50)
     return record.Outcome(
         schema=record.SCHEMA,
-        request_id=f"req_{number:032x}",
+        request_id=request_id(number),
         tenant=tenant,
         time=record.rfc3339(Instant(START + number * 1_371 + 40_000)),
         reason_code="PERMITTED",
@@ -80,11 +85,16 @@ def outcome(number: int, tenant: str = TENANT) -> record.Outcome:
 
 
 def entries(tenant: str = TENANT) -> Iterator[bytes]:
-    """Entries without end: requests overlap by three, as they do under load."""
-    for number in itertools.count():
-        yield record.encode(intent(number, tenant))
-        if number >= 3:
-            yield record.encode(outcome(number - 3, tenant))
+    """Entries without end."""
+    return (entry_at(index, tenant) for index in itertools.count())
+
+
+def entry_at(index: int, tenant: str = TENANT) -> bytes:
+    """The entry at an index of a log whose requests overlap by three, as they do under load."""
+    if index < 3:
+        return record.encode(intent(index, tenant))
+    number, ends = divmod(index - 3, 2)
+    return record.encode(outcome(number, tenant) if ends else intent(number + 3, tenant))
 
 
 def ledger_of(sizes: tuple[int, ...], tenant: str = TENANT) -> SqliteLedger:

@@ -58,9 +58,7 @@ def test_an_older_copy_that_went_on_by_another_way_is_noticed(tmp_path: Path) ->
         check_marks(tmp_path / "marks", forked, PUBLIC)
 
 
-@pytest.mark.parametrize(
-    "damage", ["DELETE FROM leaf WHERE idx >= 5", "DELETE FROM tile", "DELETE FROM checkpoint"]
-)
+@pytest.mark.parametrize("damage", ["DELETE FROM leaf WHERE idx >= 5", "DELETE FROM tile", "DELETE FROM checkpoint"])
 def test_a_database_that_lost_a_part_is_noticed(tmp_path: Path, damage: str) -> None:
     ledger = SqliteLedger()
     _grow(ledger, 10, tmp_path)

@@ -150,6 +150,4 @@ def test_any_changed_byte_of_a_proof_is_refused() -> None:
     for at in range(len(proof)):
         for mask in (1, 4, 32, 128):
             with pytest.raises(Refused):
-                verify_proof(
-                    entry, proof[:at] + bytes([proof[at] ^ mask]) + proof[at + 1 :], parse_key(VERIFIER_KEY)
-                )
+                verify_proof(entry, proof[:at] + bytes([proof[at] ^ mask]) + proof[at + 1 :], parse_key(VERIFIER_KEY))
