@@ -109,21 +109,20 @@ def answer_tokens_max(capability: CompiledCapability, facts: RequestFacts) -> in
 
 def _fits_window(capability: CompiledCapability, facts: RequestFacts) -> bool:
     tokens = -(-facts.input_bytes // BYTES_PER_TOKEN) if capability.paid is False else facts.input_bytes
-    return tokens + answer_tokens_max(capability, facts) <= capability.context_window_tokens
+    return tokens + min(facts.output_tokens_max, capability.output_tokens_max) <= capability.context_window_tokens
 
 
 def _keeps_apart(capability: CompiledCapability, facts: RequestFacts) -> bool:
-    unshared = capability.prefix_cache in (PrefixCache.NONE, PrefixCache.DEDICATED)
-    return unshared or facts.data_class < DataClass.CONFIDENTIAL
+    return capability.prefix_cache in _UNSHARED or facts.data_class < _CONFIDENTIAL
 
 
 def _may_leave(contract: CompiledContract, capability: CompiledCapability) -> bool:
-    leaves = capability.boundary is _EXTERNAL and contract.egress in (Egress.BURST, Egress.ALLOWED)
+    leaves = capability.boundary is _EXTERNAL and contract.egress in (_BURST, _ALLOWED)
     return capability.boundary is _PRIVATE or leaves
 
 
 def _may_leave_now(contract: CompiledContract, capability: CompiledCapability, exhausted: bool) -> bool:
-    return capability.boundary is _PRIVATE or contract.egress is Egress.ALLOWED or exhausted
+    return capability.boundary is _PRIVATE or contract.egress is _ALLOWED or exhausted
 
 
 def _has_secret(capability: CompiledCapability, condition: Condition) -> bool:
@@ -136,7 +135,13 @@ def _is_among(value: str, allowed: frozenset[str]) -> bool:
     return value in allowed or ANY in allowed
 
 
+# Looking a member up in its enumeration costs as much as a row.
 _PRIVATE, _EXTERNAL = Boundary.PRIVATE, Boundary.EXTERNAL
+_ALLOWED, _BURST = Egress.ALLOWED, Egress.BURST
+_CONFIDENTIAL = DataClass.CONFIDENTIAL
+_REQUEST, _CONDITION = Reads.REQUEST, Reads.CONDITION
+_UNHEALTHY = Governed.PROVIDER_UNHEALTHY
+_UNSHARED = (PrefixCache.NONE, PrefixCache.DEDICATED)
 
 # c is the contract, m the capability, r the request, s the capability's condition.
 # fmt: off
@@ -279,7 +284,7 @@ def _evaluate(under: Survey, facts: RequestFacts, conditions: Mapping[str, Condi
     if type(facts) is not RequestFacts:
         raise PolicyEvaluationError("no facts of the request")
     contract = under.contract
-    if contract.egress is not Egress.BURST:
+    if contract.egress is not _BURST:
         return tuple([_judge(contract, route, facts, conditions, False) for route in under.routes])
     inside = {
         route.capability.id: _judge(contract, route, facts, conditions, False)
@@ -315,9 +320,9 @@ def _judge(
         raise PolicyEvaluationError("a capability's condition is unknown")
     unhealthy: Verdict | None = None
     for reads, permits, excluded in route.checks:
-        if reads is Reads.REQUEST:
+        if reads is _REQUEST:
             answer = permits(capability, facts)
-        elif reads is Reads.CONDITION:
+        elif reads is _CONDITION:
             answer = permits(capability, condition)
         else:
             answer = permits(contract, capability, exhausted)
@@ -325,7 +330,7 @@ def _judge(
             continue
         if answer is not False:
             raise PolicyEvaluationError("a row answered neither yes nor no")
-        if excluded.exclusion is not Governed.PROVIDER_UNHEALTHY:
+        if excluded.exclusion is not _UNHEALTHY:
             return unhealthy or excluded
         unhealthy = excluded
     if unhealthy is None:
