@@ -22,6 +22,9 @@ MOVE = "PRAGMA wal_checkpoint(PASSIVE)"
 PERIOD_S = 1.0
 LOG_FRAMES_MAX = 4_000
 """16 MB of 4 KiB pages."""
+PASSES_MAX = 6
+REST_FRAMES = 256
+"""So little is left to move between two commits: a few milliseconds. Each pass leaves what was written during it."""
 
 
 class Checkpointer:
@@ -57,10 +60,12 @@ class Checkpointer:
             self._worker.run(lambda: self._move(loop))
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        frames = 0
         try:
-            _busy, frames, _moved = self._connection.rows(MOVE)[0]
-            if frames > LOG_FRAMES_MAX:
-                self._connection.rows(MOVE)
+            for _ in range(PASSES_MAX):
+                before, (_busy, frames, _moved) = frames, self._connection.rows(MOVE)[0]
+                if frames <= LOG_FRAMES_MAX or frames - before <= REST_FRAMES:
+                    break
         except StoreUnavailable:
             frames = LOG_FRAMES_MAX + 1
         if frames > LOG_FRAMES_MAX:
