@@ -20,7 +20,7 @@ from terraflow.classify.findings import TooLarge
 from terraflow.classify.passage import BASE32, HEX, UPPER, URLSAFE, run_start, run_stop
 
 GZIP_MAX_BYTES = 64 * 1024
-RUN_LEAST = 16
+RUN_LEAST = 14
 _STRETCH_LEAST = 9
 
 _RUN = URLSAFE + b"+/"
@@ -101,18 +101,17 @@ def _base64(run: bytes) -> list[str]:
 
 
 def as_text(raw: bytes) -> list[str]:
-    """Bytes as the text they hold, none if they hold none. Raises TooLarge for gzip above its bound."""
+    """Bytes as the texts they may hold, none if they hold none. Raises TooLarge for gzip above its bound."""
     if raw[:3] == b"\x1f\x8b\x08":
         return _inflate(raw)
-    zeros = raw.count(0)
-    if 3 * zeros >= len(raw) > 0 or raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return _utf16(raw)
+    wide = _utf16(raw)
     if raw.isascii():
-        return [raw.decode("ascii")] if 8 * len(raw.translate(None, _PRINTABLE)) <= len(raw) else _longest(raw)
+        readable = 5 * len(raw.translate(None, _PRINTABLE)) <= 3 * len(raw)
+        return [raw.decode("ascii"), *wide] if readable else [*wide, *_longest(raw)]
     try:
-        return [raw.decode("utf-8")]
+        return [raw.decode("utf-8"), *wide]
     except UnicodeDecodeError:
-        return _longest(raw)
+        return [*wide, *_longest(raw)]
 
 
 def _longest(raw: bytes) -> list[str]:
@@ -121,7 +120,11 @@ def _longest(raw: bytes) -> list[str]:
 
 
 def _utf16(raw: bytes) -> list[str]:
-    big = raw[:2] == b"\xfe\xff" or (raw[:2] != b"\xff\xfe" and raw[::2].count(0) > raw[1::2].count(0))
+    """The bytes as UTF-16 if every second one of the first eight is drawn from a few: text is of one script."""
+    high_last, high_first = len(set(raw[1:17:2])), len(set(raw[:16:2]))
+    if min(high_last, high_first) > 3 or len(raw) < 8:
+        return []
+    big = raw[:2] == b"\xfe\xff" or (raw[:2] != b"\xff\xfe" and high_first < high_last)
     return [raw[: len(raw) & ~1].decode("utf-16-be" if big else "utf-16-le", "replace")]
 
 
@@ -156,6 +159,11 @@ def unescape(text: str) -> str:
     if "&" in text:
         text = html.unescape(text)
     return text
+
+
+def byte_escapes_as_utf8(text: str) -> str:
+    r"""Unescaped `text` whose `\xXX` spelled the bytes of UTF-8, not characters; what is above U+00FF is left out."""
+    return text.encode("latin-1", "ignore").decode("utf-8", "replace")
 
 
 _SHORT = {"n": "\n", "r": "\n", "t": "\t", "/": "/", '"': '"', "'": "'"}

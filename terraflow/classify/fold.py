@@ -34,7 +34,7 @@ _LOOK_ALIKES = (
     ("＿﹍﹎﹏", "____"),
 )
 _TABLE = {ord(a): b for look, plain in _LOOK_ALIKES for a, b in zip(look, plain, strict=True) if ord(a) > 0x7F}
-_BLANKS = frozenset((0x115F, 0x1160, 0x2800, 0x3164, 0xFFA0, 0x180E, 0x034F))
+_BLANKS = frozenset((0x115F, 0x1160, 0x2800, 0x3164, 0xFFA0, 0x180E, 0x034F, 0xFFFD))
 _KEPT_CONTROLS = frozenset((0x00, 0x09, 0x0A, 0x0D))
 _REMOVED = frozenset(("Cf", "Cc", "Mn", "Me", "Cs"))
 # Blocks whose characters stand for themselves: CJK, Hangul syllables, private use, the supplementary ideographs.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from terraflow.classify.decode import pairs, read_run, runs, unescape, unquote_printable
+from terraflow.classify.decode import byte_escapes_as_utf8, pairs, read_run, runs, unescape, unquote_printable
 
 DEPTH_MAX = 4
 
@@ -36,7 +36,7 @@ class SignRow(NamedTuple):
 
 
 SIGNS = (
-    SignRow(Sign.RUN, rb"[A-Za-z0-9+/_\-]{16}[^A-Za-z0-9+/_\-]", True),
+    SignRow(Sign.RUN, rb"[A-Za-z0-9+/_\-]{14}[^A-Za-z0-9+/_\-]", True),
     SignRow(Sign.PAIRS, rb"(?:[0-9A-Fa-f]{2}[ :,]){8}[0-9A-Fa-f]{2}[^0-9A-Fa-f :,]", True),
     SignRow(Sign.PAIRS, rb"(?:[0-9A-Fa-f]{2}[ :,]){8}[0-9A-Fa-f]{2}[ :,][^0-9A-Fa-f]", True),
     SignRow(Sign.ESCAPE, rb"\\(?:[uUx0-3][0-9A-Fa-f{]|[nrt/\"'])", False),
@@ -55,14 +55,17 @@ class Signs(NamedTuple):
     pair_ends: list[int]
 
 
+BREAK = "\x00"
+STAND_IN = "\x01"
+"""What a zero character of the caller's becomes: a control character, removed by the fold like any other."""
+
+
 def decoded(text: str, data: bytes, signs: Signs, seen: set[bytes]) -> list[str]:
     """What the encodings in one reading decode to. `data` is its UTF-8; `seen` holds the runs already read."""
     texts: list[str] = []
-    if Sign.ESCAPE in signs.present:
-        texts.append(unescape(text))
-    if Sign.QUOTED_PRINTABLE in signs.present:
-        texts.append(unquote_printable(text))
-    texts = [changed for changed in texts if changed != text]
+    if Sign.ESCAPE in signs.present or Sign.QUOTED_PRINTABLE in signs.present:
+        for piece in text.split(BREAK):
+            texts += _in_place(piece)
     found = [data[start:stop] for start, stop in runs(data, signs.run_ends)] if signs.run_ends else []
     if signs.pair_ends:
         found += pairs(data, signs.pair_ends)
@@ -70,4 +73,16 @@ def decoded(text: str, data: bytes, signs: Signs, seen: set[bytes]) -> list[str]
         if run not in seen:
             seen.add(run)
             texts += read_run(run)
-    return texts
+    return [text.replace(BREAK, STAND_IN) for text in texts]
+
+
+def _in_place(piece: str) -> list[str]:
+    """One text with its escapes read, and read as quoted-printable; nothing where that changes nothing."""
+    texts: list[str] = []
+    if "\\" in piece or "%" in piece or "&" in piece:
+        texts.append(unescape(piece))
+        if "\\" in piece and not texts[0].isascii():
+            texts.append(byte_escapes_as_utf8(texts[0]))
+    if "=" in piece:
+        texts.append(unquote_printable(piece))
+    return [changed for changed in texts if changed != piece]

@@ -19,11 +19,9 @@ import hyperscan
 from terraflow.classify.detectors import DETECTORS, Detector
 from terraflow.classify.findings import Findings, TooLarge
 from terraflow.classify.fold import fold
-from terraflow.classify.normalise import DEPTH_MAX, SIGNS, Sign, Signs, decoded
+from terraflow.classify.normalise import BREAK, DEPTH_MAX, SIGNS, STAND_IN, Sign, Signs, decoded
 from terraflow.classify.passage import Span
 
-_BREAK = "\x00"
-_STAND_IN = "\x01"
 DECODED_SHARE = 8
 DECODED_LEAST_BYTES = 256 * 1024
 _SEPARATORS = b" ._/-\t\n()"
@@ -65,14 +63,14 @@ class Scanner:
         size = sum(_utf8_bytes(string) for group in groups for string in group)
         if size > bytes_max:
             raise TooLarge(bytes_max)
-        if any(_BREAK in string for group in groups for string in group):
-            groups = [[string.replace(_BREAK, _STAND_IN) for string in group] for group in groups]
+        if any(BREAK in string for group in groups for string in group):
+            groups = [[string.replace(BREAK, STAND_IN) for string in group] for group in groups]
         reading = _Reading(self._rows, max(DECODED_LEAST_BYTES, DECODED_SHARE * bytes_max))
         texts = joined(groups)
         for _ in range(DEPTH_MAX + 1):
             if not texts:
                 break
-            texts = self._read(_BREAK.join(("", *texts, "")), reading)
+            texts = self._read(BREAK.join(("", *texts, "")), reading)
         return reading.findings(size)
 
     def _read(self, text: str, reading: _Reading) -> list[str]:
