@@ -10,7 +10,7 @@ import base64
 import binascii
 import contextlib
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -41,6 +41,7 @@ from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import Store
 from terraflow.ports.upstream import Provider
 from terraflow.storage.sqlite.store import open_store
+from terraflow.storage.sqlite.tools import open_tools
 
 ERASE_EVERY_S = 60.0
 """How often expired answers are erased."""
@@ -176,8 +177,23 @@ def open_log_key(settings: Settings) -> Ed25519PrivateKey:
     """The key that signs checkpoints, made on first use when it is the data folder's own."""
     if settings.log_key_file is not None:
         return read_private_key(Path(settings.log_key_file))
-    path = Path(settings.data_dir) / "keys" / "log.pem"
+    path = log_key_path(settings)
     return read_private_key(path) if path.exists() else new_key(path)
+
+
+def log_key_path(settings: Settings) -> Path:
+    """Where the key that signs checkpoints is."""
+    return Path(settings.log_key_file or Path(settings.data_dir) / "keys" / "log.pem")
+
+
+@contextlib.contextmanager
+def open_ledger(settings: Settings) -> Iterator[Ledger]:
+    """A data folder's log, beside a running plane or without one.
+
+    Raises DatabaseMissing, DatabaseUnusable, StoreUnavailable.
+    """
+    with open_tools(Path(settings.data_dir)) as tools:
+        yield tools.ledger
 
 
 def bundle_keys(settings: Settings) -> Mapping[str, Ed25519PublicKey]:

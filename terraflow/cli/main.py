@@ -25,9 +25,11 @@ class Command(NamedTuple):
 
 # fmt: off
 COMMANDS = (
-    Command("demo",   "terraflow.cli.demo",   "Make the starter workspace and serve it."),
-    Command("serve",  "terraflow.cli.serve",  "Serve a plane on a data folder."),
-    Command("reason", "terraflow.cli.reason", "What a reason code means and what to do about it."),
+    Command("demo",     "terraflow.cli.demo",     "Make the starter workspace and serve it."),
+    Command("serve",    "terraflow.cli.serve",    "Serve a plane on a data folder."),
+    Command("verify",   "terraflow.cli.verify",   "Verify exported evidence with the log's public key, offline."),
+    Command("evidence", "terraflow.cli.evidence", "Export a tenant's log, or print its verifier key."),
+    Command("reason",   "terraflow.cli.reason",   "What a reason code means and what to do about it."),
 )
 # fmt: on
 

@@ -1,0 +1,108 @@
+"""`terraflow verify`: is this evidence what the log's key signed? Offline, with the public key alone.
+
+Exit codes: 0 verified, 1 refused, 2 not asked well (no such file, no such key).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from terraflow.verifier.formats import LogKey
+
+SHOWN_AFTER_S = 2.0
+
+
+def command(
+    evidence: Annotated[
+        Path, typer.Argument(help="An export's folder, or a file with the answer of GET /v1/evidence/{request_id}.")
+    ],
+    key: Annotated[str, typer.Option(help="The log's verifier key, <name>+<hash>+<base64>, or a file that holds it.")],
+    previous: Annotated[
+        Path | None, typer.Option(help="A checkpoint seen earlier: the export must continue it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict as a JSON object.")] = False,
+) -> None:
+    """Verify an export, or one request's evidence, against the log's public key."""
+    from terraflow.verifier.formats import Refused
+
+    try:
+        log_key = _read_key(key)
+        seen = None if previous is None else previous.read_bytes()
+        if not evidence.exists():
+            raise ValueError(f"there is no {evidence}")
+        if seen is not None and not evidence.is_dir():
+            raise ValueError("--previous goes with an export's folder")
+        verdict = _verify_folder(evidence, log_key, seen) if evidence.is_dir() else _verify_answer(evidence, log_key)
+    except Refused as refused:
+        _say({"verified": False, "where": refused.where, "what": refused.what}, f"REFUSED  {refused}", as_json)
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as trouble:
+        print(f"terraflow verify: {_plain(str(trouble))}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    _say({"verified": True, **verdict}, _summary(verdict), as_json)
+
+
+def _read_key(key: str) -> LogKey:
+    from terraflow.verifier.formats import parse_key
+
+    if "+" not in key or Path(key).is_file():
+        key = Path(key).read_text("utf-8").strip()
+    return parse_key(key)
+
+
+def _verify_folder(folder: Path, key: LogKey, previous: bytes | None) -> dict[str, Any]:
+    from terraflow.verifier.export import verify_export
+
+    started = time.monotonic()
+    shown = False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal shown
+        shown = time.monotonic() - started > SHOWN_AFTER_S
+        if shown:
+            print(f"\r{done} of {total} records", end="", file=sys.stderr, flush=True)
+
+    try:
+        return verify_export(folder, key, previous, os.cpu_count() or 1, progress)._asdict()
+    finally:
+        if shown:
+            print(file=sys.stderr)
+
+
+def _verify_answer(file: Path, key: LogKey) -> dict[str, Any]:
+    from terraflow.verifier.proof import verify_answer
+
+    return {"origin": key.name, **verify_answer(file.read_bytes(), key)._asdict()}
+
+
+def _summary(verdict: dict[str, Any]) -> str:
+    if "request_id" in verdict:
+        where = ", ".join(
+            f"{kind} at {index}" for kind, index in zip(verdict["kinds"], verdict["indexes"], strict=True)
+        )
+        return f"VERIFIED  {verdict['request_id']}: {where}, in {verdict['origin']} of {verdict['size']} records"
+    lines = [
+        f"VERIFIED  {verdict['origin']}: {verdict['size']} records, root {verdict['root']}",
+        f"          {verdict['intents']} requests, {verdict['outcomes']} ended, {verdict['open']} open;"
+        f" {verdict['checkpoints']} checkpoints; {verdict['files']} files",
+    ]
+    if verdict["previous_size"] is not None:
+        lines.append(f"          continues the earlier checkpoint of {verdict['previous_size']} records")
+    return "\n".join(lines)
+
+
+def _say(verdict: dict[str, Any], text: str, as_json: bool) -> None:
+    print(json.dumps(verdict) if as_json else _plain(text))
+
+
+def _plain(text: str) -> str:
+    """Printable ASCII: a file's name may hold anything, and what is said must not steer the terminal."""
+    return "".join(letter if letter == "\n" or " " <= letter <= "~" else ascii(letter)[1:-1] for letter in text)
