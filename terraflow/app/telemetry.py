@@ -9,6 +9,7 @@ from typing import IO
 
 import msgspec
 
+from terraflow.evidence.record import rfc3339
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.ports.runtime import Clock
 
@@ -52,7 +53,7 @@ class AccessLog:
         if self._out is None:
             return
         line = {
-            "time": x.received_at // 1000,
+            "time": rfc3339(x.received_at),
             "request_id": x.request_id,
             "tenant": x.caller.tenant,
             "application": x.caller.application,

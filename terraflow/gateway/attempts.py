@@ -22,7 +22,7 @@ from terraflow.gateway.recovery import RECOVERY, Charge
 from terraflow.ports.store import NoRoom, Reservation, Settlement
 from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
-from terraflow.spend.pricing import cost
+from terraflow.spend.pricing import UnknownPrice, cost
 
 BYTES_PER_TOKEN = 4
 """For counting what a vendor did not: English text has about four bytes a token."""
@@ -167,7 +167,11 @@ def _ended(
     reserved = x.reservation.amount if x.reservation is not None else 0
     posted = reserved if whole else 0
     if usage is not None:
-        posted = cost(x.definition(capability).prices, usage)
+        try:
+            posted = cost(x.definition(capability).prices, usage)
+        except UnknownPrice:
+            # The vendor counted a kind of token that nobody asked for and that has no price.
+            whole, posted = True, reserved
     x.posting = posted or None
     x.cost += posted
     x.attempts.append(

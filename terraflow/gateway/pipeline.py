@@ -20,6 +20,7 @@ import msgspec
 from terraflow.core.outcome import CONTINUE, Deliver, Refuse, Replay, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Ending, Exchange
+from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.running import CallerLeft
 from terraflow.gateway.stages.admit import admit
@@ -92,7 +93,7 @@ async def _steps(plane: Plane, x: Exchange) -> Ending:
             return Refuse(reason=Governed.CANCELLED, detail="caller_left")
         except Exception as fault:
             # The type and place of a fault are ours; its text may hold a request's content, and stays out.
-            log.error("step %d failed: %s", stage.step, _place(fault))
+            log.error("step %d failed: %s", stage.step, place_of(fault))
             return Refuse(reason=stage.fault)
         if outcome is CONTINUE:
             continue
@@ -104,11 +105,3 @@ async def _steps(plane: Plane, x: Exchange) -> Ending:
         log.error("step %d returned %s", stage.step, kind.__name__)
         return Refuse(reason=stage.fault)
     return None
-
-
-def _place(fault: BaseException) -> str:
-    trace = fault.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "" if trace is None else f" at {trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}"
-    return f"{type(fault).__name__}{where}"

@@ -7,7 +7,8 @@ import logging
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Exchange
-from terraflow.gateway.http.asgi import Headers, Reply, Send, send_reply
+from terraflow.gateway.faults import place_of
+from terraflow.gateway.http.asgi import Headers, Reply, Send
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
 from terraflow.gateway.mouths import openai_chat
 from terraflow.gateway.mouths.errors import governed_error
@@ -19,21 +20,21 @@ from terraflow.ports.upstream import ProviderFailure
 
 log = logging.getLogger("terraflow.http")
 
-_EVENT_STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+_EVENT_STREAM = b"text/event-stream; charset=utf-8"
+_NO_STORE: Headers = [(b"cache-control", b"no-store")]
 
 
-async def answer_chat(plane: Plane, x: Exchange, send: Send) -> None:
-    """Govern the request and send what came of it."""
+async def answer_chat(plane: Plane, x: Exchange, send: Send) -> Reply | None:
+    """Govern the request; the reply, or None when a stream was sent."""
     closed = await govern(plane, x)
     if closed is None:
         await _send_flow(plane, x, send)
-    elif closed.answer is None:
-        await send_reply(send, governed_refusal(closed))
-    elif x.request.stream:
-        await _send_collected(x, closed, send)
-    else:
-        body = openai_chat.render(closed, _created(x))
-        await send_reply(send, Reply(closed.status, governed_headers(closed), body))
+        return None
+    if closed.answer is None:
+        return governed_refusal(closed)
+    if x.request.stream:
+        return _collected(x, closed)
+    return Reply(closed.status, governed_headers(closed), openai_chat.render(closed, _created(x)))
 
 
 def _created(x: Exchange) -> int:
@@ -44,14 +45,13 @@ def _writer(x: Exchange, capability: str) -> openai_chat.ChunkWriter:
     return openai_chat.ChunkWriter(x.request_id, capability, _created(x), include_usage=x.request.include_usage)
 
 
-async def _send_collected(x: Exchange, closed: Closed, send: Send) -> None:
+def _collected(x: Exchange, closed: Closed) -> Reply:
     """An answer that had to be whole before it could go, sent as the stream that was asked for."""
     assert closed.answer is not None
     writer = _writer(x, closed.capability or "")
-    await _start(send, closed.status, _EVENT_STREAM + governed_headers(closed))
     events = [writer.event(chunk) for chunk in openai_chat.whole_as_chunks(closed.answer.choices)]
     body = b"".join(events) + writer.ending(closed.answer.usage)
-    await send({"type": "http.response.body", "body": body})
+    return Reply(closed.status, [*_NO_STORE, *governed_headers(closed)], body, _EVENT_STREAM)
 
 
 async def _send_flow(plane: Plane, x: Exchange, send: Send) -> None:
@@ -73,7 +73,8 @@ async def _pass_through(
 ) -> Refuse | None:
     try:
         with x.presence.interruptible():
-            await _start(send, 200, _EVENT_STREAM + flowing_headers(x.request_id, flow.capability))
+            headers = [(b"content-type", _EVENT_STREAM), *_NO_STORE, *flowing_headers(x.request_id, flow.capability)]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             async for chunk in flow:
                 event = writer.event(chunk)
                 if event:
@@ -84,10 +85,6 @@ async def _pass_through(
     except ProviderFailure as failed:
         return flow_failed(failed, x.deadline - plane.clock.monotonic())
     except Exception as fault:
-        log.error("a stream failed: %s", type(fault).__name__)
+        log.error("a stream failed: %s", place_of(fault))
         return Refuse(reason=Governed.INTERNAL_ERROR)
     return None
-
-
-async def _start(send: Send, status: int, headers: Headers) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})

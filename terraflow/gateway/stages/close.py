@@ -17,6 +17,7 @@ from terraflow.core.reasons import Governed, first_of, status_of
 from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.exchange import Closed, Ending, Exchange
+from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry, outcome_entry
 from terraflow.ports.store import Entry, KeyOutcome, Settlement, StoredAnswer, StoreUnavailable
@@ -40,8 +41,8 @@ async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
         except StoreUnavailable:
             closed = _refused(x, Refuse(reason=Governed.EVIDENCE_UNAVAILABLE))
             plane.recovery.ask()
-        except Exception:
-            log.exception("closing failed")
+        except Exception as fault:
+            log.error("closing failed: %s", place_of(fault))
             closed = await _record_fault(plane, x)
     finally:
         if x.trial is not None:
