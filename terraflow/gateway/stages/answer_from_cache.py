@@ -14,12 +14,12 @@ import msgspec
 from terraflow.core.outcome import CONTINUE, Deliver, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.kept import decode
 from terraflow.gateway.plane import Plane
-from terraflow.ports.upstream import Answer, Usage
+from terraflow.ports.upstream import Usage
 from terraflow.spend.pricing import cost
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(Answer).decode
 
 
 async def answer_from_cache(plane: Plane, x: Exchange) -> StepOutcome:
@@ -34,7 +34,10 @@ async def answer_from_cache(plane: Plane, x: Exchange) -> StepOutcome:
         return CONTINUE
     if x.resolution.pinned not in (None, found.producer):
         return CONTINUE
-    answer = _decode(found.data)
+    kept = decode(found.data)
+    if plane.clock.now() >= kept.fresh_until:
+        return CONTINUE
+    answer = kept.answer
     baseline = x.bundle.capabilities[contract.baseline_capability or found.producer]
     x.savings = cost(baseline.prices, answer.usage)
     x.answer = msgspec.structs.replace(answer, usage=Usage())

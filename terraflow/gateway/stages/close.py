@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from terraflow.core.outcome import Refuse, Replay
 from terraflow.core.reasons import Governed, first_of, status_of
 from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.exchange import Closed, Ending, Exchange
 from terraflow.gateway.faults import place_of
+from terraflow.gateway.kept import KeptAnswer
+from terraflow.gateway.kept import decode as decode_kept
+from terraflow.gateway.kept import encode as encode_kept
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry, outcome_entry
 from terraflow.ports.store import Entry, KeyOutcome, Settlement, StoredAnswer, StoreUnavailable
-from terraflow.ports.upstream import Answer
 
 log = logging.getLogger("terraflow.close")
 
 _RETRIED = frozenset((429, 500, 503, 504))
 """Statuses that invite a retry: they free an idempotency key."""
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Answer).decode
 
 
 async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
@@ -124,15 +121,16 @@ def _refused(x: Exchange, refuse: Refuse) -> Closed:
 
 def _replayed(x: Exchange, replay: Replay) -> Closed:
     """The original's status and answer; header and code say that it is a replay, and it costs nothing."""
+    kept = None if replay.answer is None else decode_kept(replay.answer)
     return Closed(
         request_id=x.request_id,
         reason=Governed.IDEMPOTENCY_REPLAY,
         status=replay.status,
         reasons=(Governed.IDEMPOTENCY_REPLAY,),
-        answer=None if replay.answer is None else _decode(replay.answer),
+        answer=None if kept is None else kept.answer,
         replay_of=replay.request_id,
         original_reason=replay.reason,
-        capability=_capability(x),
+        capability=_capability(x) if kept is None else kept.capability,
         retry=False,
     )
 
@@ -160,14 +158,15 @@ def _kept_answer(plane: Plane, x: Exchange, closed: Closed) -> StoredAnswer | No
         return None
     now = plane.clock.now()
     keep_s = plane.limits.answer_keep_s if x.keyed else 0
-    if x.cache_key is not None and x.resolution is not None:
-        rule = x.resolution.workload.contract.response_cache
-        keep_s = max(keep_s, 0 if rule is None else rule.ttl_s)
+    rule = None if x.resolution is None else x.resolution.workload.contract.response_cache
+    cache_s = rule.ttl_s if rule is not None and x.cache_key is not None and x.original_request_id is None else 0
+    capability = closed.capability or ""
+    kept = KeptAnswer(answer=answer, capability=capability, fresh_until=Instant(now + cache_s * MICRO))
     return StoredAnswer(
         tenant=x.caller.tenant,
         request_id=x.request_id,
-        data=_encode(answer),
-        expires_at=Instant(now + keep_s * MICRO),
-        cache_key=x.cache_key,
-        producer=closed.capability or "",
+        data=encode_kept(kept),
+        expires_at=Instant(now + max(keep_s, cache_s) * MICRO),
+        cache_key=x.cache_key if cache_s else None,
+        producer=capability,
     )
