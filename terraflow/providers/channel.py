@@ -21,7 +21,7 @@ from yarl import URL
 
 from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.failures import NETWORK, Row, failure_of, failure_of_break
-from terraflow.providers.outbound import Endpoint
+from terraflow.providers.outbound import Endpoint, abort
 from terraflow.providers.refusal import BODY_BYTES_MAX, parse_refusal
 from terraflow.providers.sse import EventParser, EventTooLarge
 
@@ -65,7 +65,7 @@ class Channel:
     async def events(self, body: bytes, timeout_s: float) -> EventStream:
         """The events of a success, its first byte not yet read. The caller closes them."""
         response = await self._post(body, timeout_s, "text/event-stream")
-        return EventStream(response)
+        return EventStream(response, self._endpoint.lingering)
 
     async def _post(self, body: bytes, timeout_s: float, accept: str) -> aiohttp.ClientResponse:
         endpoint = self._endpoint
@@ -108,10 +108,11 @@ class Channel:
 class EventStream:
     """The events of one response, in the batches in which they arrive."""
 
-    __slots__ = ("_left", "_parser", "_response", "_whole")
+    __slots__ = ("_left", "_lingering", "_parser", "_response", "_whole")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse]) -> None:
         self._response = response
+        self._lingering = lingering
         self._parser = EventParser()
         self._left = ANSWER_BYTES_MAX
         self._whole = False
@@ -137,24 +138,27 @@ class EventStream:
 
     def end(self) -> None:
         """The vendor said that its answer is over: the connection goes back to the pool when the response ends
-        too."""
+        too, which it usually has; one that does not end in time is dropped."""
         self._whole = True
-        if self._response.connection is not None:
-            # aiohttp gives it back by itself at the end of the response; this is for one that never ends.
-            asyncio.get_running_loop().call_later(_LINGER_S, abort, self._response)
+        response = self._response
+        if response.connection is None:
+            return
+        self._lingering.add(response)
+        given_up = asyncio.get_running_loop().call_later(_LINGER_S, self._give_up)
+        response.content.on_eof(given_up.cancel)
+        response.content.on_eof(self._given_back)
+
+    def _given_back(self) -> None:
+        self._lingering.discard(self._response)
+
+    def _give_up(self) -> None:
+        self._lingering.discard(self._response)
+        abort(self._response)
 
     def close(self) -> None:
         """Close the connection at once, unless the answer is over."""
         if not self._whole:
             abort(self._response)
-
-
-def abort(response: aiohttp.ClientResponse) -> None:
-    """Drop a response's connection without waiting for anybody, a TLS peer's farewell included."""
-    connection = response.connection
-    if connection is not None and connection.protocol is not None:
-        connection.protocol.abort()
-    response.close()
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

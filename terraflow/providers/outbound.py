@@ -60,12 +60,16 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 class Endpoint:
     """One checked place. `permitted` is what a call looks at, `standing` is what the planner reads."""
 
-    __slots__ = ("_users", "boundary", "permitted", "place", "session", "standing")
+    __slots__ = ("_users", "boundary", "lingering", "permitted", "place", "session", "standing")
 
-    def __init__(self, place: Place, boundary: Boundary, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, place: Place, boundary: Boundary, session: aiohttp.ClientSession, lingering: set[aiohttp.ClientResponse]
+    ) -> None:
         self.place = place
         self.boundary = boundary
         self.session = session
+        self.lingering = lingering
+        """Responses that were read as far as they matter and have not ended; all endpoints share the set."""
         self.standing = Standing.UNRESOLVED
         self.permitted = False
         self._users = 0
@@ -117,6 +121,7 @@ class Outbound:
             boundary: _session(self._pools[boundary], connections_max, IDLE_S[boundary], tls) for boundary in Boundary
         }
         self._endpoints: dict[tuple[Boundary, Place], Endpoint] = {}
+        self._lingering: set[aiohttp.ClientResponse] = set()
         self._refreshing: asyncio.Task[None] | None = None
 
     async def open(self, place: Place, boundary: Boundary) -> Endpoint:
@@ -124,7 +129,9 @@ class Outbound:
         `release` for each."""
         endpoint = self._endpoints.get((boundary, place))
         if endpoint is None:
-            endpoint = self._endpoints[boundary, place] = Endpoint(place, boundary, self._sessions[boundary])
+            endpoint = self._endpoints[boundary, place] = Endpoint(
+                place, boundary, self._sessions[boundary], self._lingering
+            )
             await self._look(endpoint)
         endpoint._users += 1
         if self._refreshing is None:
@@ -147,6 +154,9 @@ class Outbound:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
             self._refreshing = None
+        for response in tuple(self._lingering):
+            abort(response)
+        self._lingering.clear()
         for session in self._sessions.values():
             await session.close()
 
@@ -170,6 +180,14 @@ class Outbound:
             known[place.host, place.port] = addresses
         endpoint.standing = standing
         endpoint.permitted = standing is Standing.PERMITTED
+
+
+def abort(response: aiohttp.ClientResponse) -> None:
+    """Drop a response's connection without waiting for anybody, a TLS peer's farewell included."""
+    connection = response.connection
+    if connection is not None and connection.protocol is not None:
+        connection.protocol.abort()
+    response.close()
 
 
 def _session(

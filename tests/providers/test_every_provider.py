@@ -125,7 +125,7 @@ async def fails(provider: Provider, stream: bool, timeout_s: float = 5.0) -> tup
     with pytest.raises(ProviderFailure) as caught:
         if stream:
             async for chunk in provider.stream(call(stream=True, timeout_s=timeout_s)):
-                chunks.append(chunk)
+                chunks += [chunk]
         else:
             await provider.complete(call(timeout_s=timeout_s))
     return caught.value, chunks
@@ -238,8 +238,7 @@ async def test_cancelling_closes_the_connection_at_once(kind: ProviderKind, stre
     async with playing(kind, Act(text=TEXT, stall_after_chunks=2)) as (provider, vendor):
         asked = call(stream=stream)
         task = asyncio.create_task(collect(provider, asked) if stream else provider.complete(asked))
-        while not vendor.requests:
-            await asyncio.sleep(0.002)
+        await vendor.asked.wait()
         await asyncio.sleep(0.05)
         left = time.monotonic()
         task.cancel()

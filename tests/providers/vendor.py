@@ -45,6 +45,9 @@ class Vendor:
         self.connections = 0
         self.closed_at: list[float] = []
         self.port = 0
+        self.replying = False
+        self.asked = asyncio.Event()
+        self._left = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -64,51 +67,51 @@ class Vendor:
     async def closing(self, within_s: float = 2.0) -> float:
         """When the first connection was closed; fails if none is within the time."""
         async with asyncio.timeout(within_s):
-            while not self.closed_at:
-                await asyncio.sleep(0.002)
+            await self._left.wait()
         return self.closed_at[0]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.add(writer)
+        begun = b""
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
+                head = begun + await reader.readuntil(b"\r\n\r\n")
                 length = next(
                     (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
                 )
                 request = Request(head[:-4], await reader.readexactly(length))
                 self.requests.append(request)
+                self.asked.set()
                 reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
-                await self._answer(reader, writer, reply, request)
+                begun = await self._answer(reader, writer, reply, request)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
             pass
         finally:
             self.closed_at.append(time.monotonic())
+            self._left.set()
             self._writers.discard(writer)
             with contextlib.suppress(Exception):
                 writer.transport.abort()
 
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: Reply, request: Request
-    ) -> None:
-        """Reply, and notice meanwhile that the client has gone."""
+    ) -> bytes:
+        """Reply, and notice meanwhile that the client has gone; what it already sent of its next request."""
+        self.replying = True
         replying = asyncio.ensure_future(reply(writer, request))
-        gone = asyncio.ensure_future(self._gone(reader))
+        heard = asyncio.ensure_future(reader.read(1))
         try:
-            await asyncio.wait({replying, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not replying.done():
+            await asyncio.wait({replying, heard}, return_when=asyncio.FIRST_COMPLETED)
+            if heard.done() and not heard.result():
                 raise ConnectionResetError
             await replying
+            self.replying = False
+            return heard.result() if heard.done() else b""
         finally:
-            for task in (replying, gone):
+            for task in (replying, heard):
                 task.cancel()
-            await asyncio.gather(replying, gone, return_exceptions=True)
-
-    @staticmethod
-    async def _gone(reader: asyncio.StreamReader) -> None:
-        while not reader.at_eof() and reader.exception() is None:
-            await asyncio.sleep(0.002)
+            await asyncio.gather(replying, heard, return_exceptions=True)
 
 
 def head(status: int, *headers: str) -> bytes:
