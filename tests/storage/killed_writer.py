@@ -1,9 +1,10 @@
 """A process that writes under load until it is killed, and tells each acknowledgement as it gets it.
 
-    python -m tests.storage.killed_writer FOLDER SEED
+    python -m tests.storage.killed_writer FOLDER SEED [careless]
 
 A line of standard output is what the store has acknowledged: `begun ID AMOUNT`, `done ID POSTED` (or `void`), `noted`
-is never told. Whatever was told before the kill must be there after it.
+is never told. Whatever was told before the kill must be there after it. A careless writer does not wait for the disk:
+the fault that a judge of power cuts must catch.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import asyncio
 import os
 import random
 import secrets
+import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 from terraflow.ports.store import BudgetLine, Entry, Reservation, Reserved, Settlement
+from terraflow.storage.sqlite.connection import Connect
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from tests.storage.makers import SetClock
 
@@ -47,11 +51,19 @@ def tell(text: str) -> None:
     os.write(1, text.encode() + b"\n")
 
 
-async def main(folder: Path, seed: int) -> None:
-    store = open_store(folder, clock=SetClock())
+def careless(path: str, **options: Any) -> sqlite3.Connection:
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            return super().execute(statement.replace("synchronous=FULL", "synchronous=NORMAL"), *parameters)
+
+    return sqlite3.connect(path, factory=Connection, **options)
+
+
+async def main(folder: Path, seed: int, connect: Connect) -> None:
+    store = open_store(folder, clock=SetClock(), connect=connect)
     tell("up")
     await asyncio.gather(*(caller(store, random.Random(seed * 1_000 + number)) for number in range(CALLERS)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), careless if sys.argv[3:] else sqlite3.connect))
