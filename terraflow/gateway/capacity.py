@@ -1,7 +1,8 @@
 """In-flight calls of each capability, against its own limit.
 
 1. A capability without a limit always has room.
-2. A slot taken is given back exactly once; waiting for one ends at the caller's deadline.
+2. A slot taken is given back exactly once, and goes straight to whoever waited longest; waiting ends at the caller's
+   deadline.
 """
 
 from __future__ import annotations
@@ -31,40 +32,44 @@ class Capacity:
 
     async def take(self, capability: str, limit: int | None, timeout_s: float) -> bool:
         """Take a slot, waiting at most `timeout_s`; False when the time ran out."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + timeout_s
-        while not self.try_take(capability, limit):
-            left = ends - loop.time()
-            if left <= 0:
+        if self.try_take(capability, limit):
+            return True
+        if timeout_s <= 0:
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(capability, deque()).append(turn)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except BaseException as left:
+            if turn.done() and not turn.cancelled():
+                self.give_back(capability)
+            else:
+                self._forget(capability, turn)
+            if isinstance(left, TimeoutError):
                 return False
-            turn: asyncio.Future[None] = loop.create_future()
-            queue = self._waiting.setdefault(capability, deque())
-            queue.append(turn)
-            try:
-                async with asyncio.timeout(left):
-                    await turn
-            except TimeoutError:
-                return False
-            finally:
-                if not turn.done() or turn.cancelled():
-                    if turn in queue:
-                        queue.remove(turn)
-                    if not queue:
-                        self._waiting.pop(capability, None)
+            raise
         return True
 
     def give_back(self, capability: str) -> None:
-        """Free a slot and wake the longest waiter."""
+        """Hand the slot to the longest waiter, or free it."""
+        queue = self._waiting.get(capability)
+        while queue:
+            turn = queue.popleft()
+            if not queue:
+                del self._waiting[capability]
+            if not turn.done():
+                turn.set_result(None)
+                return
         left = self._taken[capability] - 1
         if left:
             self._taken[capability] = left
         else:
             del self._taken[capability]
+
+    def _forget(self, capability: str, turn: asyncio.Future[None]) -> None:
         queue = self._waiting.get(capability)
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                break
-        if queue is not None and not queue:
-            self._waiting.pop(capability, None)
+        if queue is not None and turn in queue:
+            queue.remove(turn)
+            if not queue:
+                del self._waiting[capability]

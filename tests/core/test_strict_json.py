@@ -1,0 +1,65 @@
+"""JSON that two readers could understand differently is no JSON here."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terraflow.core.strict_json import DEPTH_MAX, BadJson, parse_json
+
+
+@pytest.mark.parametrize(
+    ("raw", "rule"),
+    [
+        (b'{"a":1,"a":2}', "must not repeat a key"),
+        (b'{"a":{"b":1,"\\u0062":2}}', "must not repeat a key"),
+        (b"[NaN]", "must not hold NaN or an infinity"),
+        (b"[Infinity]", "must not hold NaN or an infinity"),
+        (b"[-Infinity]", "must not hold NaN or an infinity"),
+        (b"[1e400]", "must not hold a number beyond the range of a double"),
+        (b"[-1e400]", "must not hold a number beyond the range of a double"),
+        (b"[9223372036854775808]", "must not hold an integer beyond 64 bits"),
+        (b'["\\ud800"]', "must not hold a lone surrogate"),
+        (b'{"\\udc00":1}', "must not hold a lone surrogate"),
+        (b"\xff\xfe", "must be UTF-8"),
+        (b'["\xed\xa0\x80"]', "must be UTF-8"),
+        (b"\xef\xbb\xbf{}", "must be valid JSON"),
+        (b"", "must be valid JSON"),
+        (b"{}x", "must be valid JSON"),
+        (b"{'a':1}", "must be valid JSON"),
+        (b"[1,]", "must be valid JSON"),
+        (b'["\n"]', "must be valid JSON"),
+        (b"9" * 5000, "must be valid JSON"),
+        (b"[" * 100_000, f"must not be nested deeper than {DEPTH_MAX}"),
+        (b"[" * 65 + b"]" * 65, f"must not be nested deeper than {DEPTH_MAX}"),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, f"must not be nested deeper than {DEPTH_MAX}"),
+    ],
+)
+def test_refused_with_its_rule(raw: bytes, rule: str) -> None:
+    with pytest.raises(BadJson) as caught:
+        parse_json(raw)
+    assert caught.value.rule == rule
+
+
+def test_the_bound_itself_passes() -> None:
+    parse_json(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX)
+    assert parse_json(b"[9223372036854775807,-9223372036854775808]") == [2**63 - 1, -(2**63)]
+    assert parse_json(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # text() makes no surrogates: they have no UTF-8 to arrive in.
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(values, st.booleans())
+def test_what_json_means_is_kept(value: object, ascii_only: bool) -> None:
+    assert parse_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value

@@ -1,0 +1,64 @@
+"""Faults in a row make a capability rest; one probe decides whether it comes back."""
+
+from terraflow.gateway.health import Health, HealthRule
+
+RULE = HealthRule(faults_max=2, rest_s=10.0, rest_max_s=60.0)
+
+
+def sick(health: Health, now: float = 0.0, retry_after_s: float | None = None) -> None:
+    health.failed("m", now, retry_after_s)
+    health.failed("m", now, retry_after_s)
+
+
+def test_one_fault_is_no_illness_and_a_success_forgets_it() -> None:
+    health = Health(RULE)
+    health.failed("m", 0, None)
+    assert health.healthy("m", 0)
+    assert health.recent_faults("m") == 1
+    health.succeeded("m")
+    health.failed("m", 0, None)
+    assert health.healthy("m", 0)
+
+
+def test_it_rests_and_then_lets_one_probe_through() -> None:
+    health = Health(RULE)
+    sick(health)
+    assert not health.healthy("m", 9.9)
+    assert health.recovers_in_s("m", 4.0) == 6.0
+    assert health.healthy("m", 10.0)
+    health.began("m", 10.0)
+    assert not health.healthy("m", 10.0)
+    health.succeeded("m")
+    assert health.healthy("m", 10.0)
+
+
+def test_a_failed_probe_starts_a_new_rest() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.began("m", 10.0)
+    health.failed("m", 10.0, None)
+    assert not health.healthy("m", 19.0)
+    assert health.healthy("m", 20.0)
+
+
+def test_an_abandoned_probe_lets_another_through() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.began("m", 10.0)
+    health.abandoned("m")
+    assert health.healthy("m", 10.0)
+
+
+def test_retry_after_is_obeyed_within_bounds() -> None:
+    health = Health(RULE)
+    sick(health, retry_after_s=30.0)
+    assert not health.healthy("m", 29.0)
+    assert health.healthy("m", 30.0)
+    sick(health, now=100.0, retry_after_s=3600.0)
+    assert health.healthy("m", 160.0)
+
+
+def test_capabilities_do_not_share_their_health() -> None:
+    health = Health(RULE)
+    sick(health)
+    assert health.healthy("other", 0)

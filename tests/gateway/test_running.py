@@ -1,0 +1,86 @@
+"""Who is inside, who waits for them, and what a caller's leaving interrupts."""
+
+import asyncio
+
+import pytest
+
+from terraflow.gateway.running import CallerLeft, Presence, Running
+
+
+async def test_a_waiter_is_woken_when_the_request_ends() -> None:
+    running = Running()
+    running.opened("r")
+    waiter = asyncio.create_task(running.wait("r", 5))
+    await asyncio.sleep(0)
+    running.ended("r")
+    assert await waiter
+    assert "r" not in running
+
+
+async def test_waiting_ends_with_the_time_given_and_an_unknown_one_has_ended() -> None:
+    running = Running()
+    running.opened("r")
+    assert not await running.wait("r", 0.01)
+    assert await running.wait("nobody", 0.01)
+
+
+async def test_drained_when_the_last_one_left() -> None:
+    running = Running()
+    assert await running.drained(0.01)
+    running.opened("a")
+    running.opened("b")
+    running.ended("a")
+    assert not await running.drained(0.01)
+    running.ended("b")
+    assert await running.drained(0.01)
+
+
+async def test_leaving_ends_a_wait_and_nothing_else() -> None:
+    presence, steps = Presence(), []
+
+    async def work() -> None:
+        steps.append("durable write begins")
+        await asyncio.sleep(0.02)
+        steps.append("durable write ended")
+        with presence.interruptible():
+            await asyncio.sleep(30)
+        steps.append("never")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    presence.leave()
+    with pytest.raises(CallerLeft):
+        await asyncio.wait_for(task, 1)
+    assert steps == ["durable write begins", "durable write ended"]
+
+
+async def test_leaving_in_the_middle_of_a_wait_is_no_cancellation_of_the_task() -> None:
+    presence = Presence()
+
+    async def work() -> str:
+        try:
+            with presence.interruptible():
+                await asyncio.sleep(30)
+        except CallerLeft:
+            await asyncio.sleep(0)
+            return "recorded"
+        return "answered"
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    presence.leave()
+    assert await asyncio.wait_for(task, 1) == "recorded"
+
+
+async def test_a_real_cancellation_stays_one() -> None:
+    presence = Presence()
+
+    async def work() -> None:
+        with presence.interruptible():
+            await asyncio.sleep(30)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
