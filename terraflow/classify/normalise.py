@@ -1,7 +1,8 @@
 """The readings of a text: as it stands, with its characters folded, and with what is encoded in it decoded.
 
 1. Depth 0 is the text and its fold. Depth n+1 is what the encodings in depth n decode to, up to `DEPTH_MAX`.
-2. A run of an encoding is decoded once, however many readings it appears in.
+2. A run of an encoding is decoded once, however many readings it appears in; a reading that came up before is
+   not read again.
 3. What an anchor did not point at is not looked for: a text without signs of an encoding costs nothing here.
 4. The signs are rows of `SIGNS`; the scanner compiles them beside the detectors' anchors and reports them
    back.
@@ -9,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -76,13 +78,17 @@ def decoded(text: str, data: bytes, signs: Signs, seen: set[bytes]) -> list[str]
     return [text.replace(BREAK, STAND_IN) for text in texts]
 
 
+_QUOTED_PRINTABLE = re.compile(r"=(?:[2-7C-F][0-9A-F]|\r?\n)")
+_HIGH_BYTE = re.compile(r"\\(?:x[89a-fA-F]|[23][0-7]{2})")
+
+
 def _in_place(piece: str) -> list[str]:
     """One text with its escapes read, and read as quoted-printable; nothing where that changes nothing."""
     texts: list[str] = []
     if "\\" in piece or "%" in piece or "&" in piece:
         texts.append(unescape(piece))
-        if "\\" in piece and not texts[0].isascii():
+        if _HIGH_BYTE.search(piece):
             texts.append(byte_escapes_as_utf8(texts[0]))
-    if "=" in piece:
+    if _QUOTED_PRINTABLE.search(piece):
         texts.append(unquote_printable(piece))
     return [changed for changed in texts if changed != piece]

@@ -5,7 +5,7 @@
 2. The readings are laid end to end with a break between them and matched in one pass. No look of a validator
    crosses a break, so what is found is what reading them one by one would find.
 3. The cost is linear in what is read, and what is read is bounded: more than `bytes_max` of strings, or more
-   than eight times that after decoding, raises TooLarge. Nothing is cut.
+   than sixteen times that after decoding, raises TooLarge. Nothing is cut.
 4. Any fault raises; the caller fails closed. No text leaves: `Findings` holds types and numbers.
 5. A Scanner serves one thread at a time (hyperscan's scratch space is its own); another thread needs its own.
 """
@@ -22,7 +22,7 @@ from terraflow.classify.fold import fold
 from terraflow.classify.normalise import BREAK, DEPTH_MAX, SIGNS, STAND_IN, Sign, Signs, decoded
 from terraflow.classify.passage import Span
 
-DECODED_SHARE = 8
+DECODED_SHARE = 16
 DECODED_LEAST_BYTES = 256 * 1024
 _SEPARATORS = b" ._/-\t\n()"
 
@@ -31,14 +31,14 @@ Groups = Sequence[Sequence[str]]
 
 def joined(groups: Groups) -> list[str]:
     """The texts to read, each once. Group 0 is what stands outside messages; it is joined only with itself."""
-    texts = [string for group in groups for string in group if string]
+    texts = [string for group in groups for string in group]
     for group in groups:
         if len(group) > 1:
             texts += ("".join(group), " ".join(group))
     messages = [string for group in groups[1:] for string in group]
     if len(groups) > 2:
         texts += ("".join(messages), " ".join(messages))
-    return list(dict.fromkeys(texts))
+    return [text for text in dict.fromkeys(texts) if text]
 
 
 class Scanner:
@@ -66,26 +66,26 @@ class Scanner:
         if any(BREAK in string for group in groups for string in group):
             groups = [[string.replace(BREAK, STAND_IN) for string in group] for group in groups]
         reading = _Reading(self._rows, max(DECODED_LEAST_BYTES, DECODED_SHARE * bytes_max))
-        texts = joined(groups)
+        texts = reading.unread(joined(groups))
         for _ in range(DEPTH_MAX + 1):
             if not texts:
                 break
-            texts = self._read(BREAK.join(("", *texts, "")), reading)
+            texts = reading.unread(self._read(texts, reading))
         return reading.findings(size)
 
-    def _read(self, text: str, reading: _Reading) -> list[str]:
-        """Match one depth's text and its fold; the texts of the next depth."""
-        data, signs = self._match(text, reading)
-        if text.isascii() and Sign.CONTROL not in signs.present:
-            return decoded(text, data, signs, reading.seen) if signs.present else []
-        texts = decoded(text, data, signs, reading.seen)
-        folded = fold(text)
-        if folded != text:
-            data, signs = self._match(folded, reading)
-            texts += decoded(folded, data, signs, reading.seen)
-        return texts
+    def _read(self, texts: list[str], reading: _Reading) -> list[str]:
+        """Match the texts of one depth and the folds of those that have one; the texts of the next depth."""
+        decoded_texts, signs = self._match(texts, reading)
+        controls = Sign.CONTROL in signs.present
+        folds = [fold(text) for text in texts if controls or not text.isascii()]
+        folds = reading.unread(folds) if folds else folds
+        if folds:
+            decoded_texts += self._match(folds, reading)[0]
+        return decoded_texts
 
-    def _match(self, text: str, reading: _Reading) -> tuple[bytes, Signs]:
+    def _match(self, texts: list[str], reading: _Reading) -> tuple[list[str], Signs]:
+        """Match the texts in one pass: what their encodings decode to, and the signs that were found."""
+        text = BREAK.join(("", *texts, ""))
         data = text.encode("utf-8", "replace")
         reading.visit(len(data))
         matches: list[tuple[int, int]] = []
@@ -107,7 +107,8 @@ class Scanner:
                 run_ends.append(end - 1)
             elif sign is Sign.PAIRS:
                 pair_ends.append(end - 1)
-        return data, Signs(frozenset(present), run_ends, pair_ends)
+        signs = Signs(frozenset(present), run_ends, pair_ends)
+        return (decoded(text, data, signs, reading.runs) if present else []), signs
 
 
 def _collect(row: int, _start: int, end: int, _flags: int, matches: object) -> None:
@@ -127,12 +128,19 @@ class _Reading:
         self._visited = 0
         self.candidates = 0
         self._values: dict[int, set[bytes]] = {}
-        self.seen: set[bytes] = set()
+        self._texts: set[str] = set()
+        self.runs: set[bytes] = set()
 
     def visit(self, size: int) -> None:
         self._visited += size
         if self._visited > self._visited_max:
             raise TooLarge(self._visited_max)
+
+    def unread(self, texts: list[str]) -> list[str]:
+        """Those of `texts` that have not come up before."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
+        self._texts.update(new)
+        return new
 
     def found(self, row: int, value: bytes) -> None:
         self._values.setdefault(row, set()).add(value.translate(None, _SEPARATORS))

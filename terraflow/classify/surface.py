@@ -45,6 +45,7 @@ image image_url input_image input_audio audio file input_file document video vid
 """
 ATTACHMENT_PARTS = frozenset(_ATTACHMENT_PARTS.split())
 _ASIDE = frozenset(("name", "id", "tool_call_id", "tool_use_id"))
+_HOLDERS = ATTACHMENT_PARTS | {"source"}
 _PAYLOAD_KEYS = frozenset(("data", "file_data"))
 
 
@@ -104,7 +105,7 @@ class _Walk:
         """A part of a type that nobody here knows may be a file; it counts as one."""
         for part in parts:
             kind = part.get("type") if type(part) is dict else None
-            if type(part) is not str and kind not in TEXT_PARTS:
+            if type(part) is not str and kind not in TEXT_PARTS and kind not in ATTACHMENT_PARTS:
                 self.attachments = True
 
     def member(self, key: str, value: Any, group: list[str], depth: int) -> None:
@@ -149,7 +150,7 @@ class _Walk:
             raise TooDeep(DEPTH_MAX)
         payload_is_text = False
         for key, value in part.items():
-            if type(value) is dict:
+            if type(value) is dict and key in _HOLDERS:
                 self.key(key, into)
                 self.attachment(value, into, depth + 1, value.get("media_type", media_type))
                 payload_is_text = True

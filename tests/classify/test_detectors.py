@@ -77,17 +77,12 @@ def test_areas_never_issued_are_no_social_security_numbers(area: str) -> None:
 @given(values.cards())
 def test_a_planted_fault_in_luhn_is_seen(card: str) -> None:
     """The oracle above bites: a detector that takes any check digit finds what the real one leaves."""
-    planted = [row._replace(locate=lambda data, end: (max(1, end - 17), end - 1)) for row in CARDS]
     wrong = one_digit_changed(card, len(card) - 1, 1)
-    assert counts(f"the value {wrong}", _scanner_of(tuple(planted))) != {}
+    assert "payment_card" in counts(f"the value {wrong}", PLANTED)
     assert "payment_card" not in counts(f"the value {wrong}")
 
 
-_BUILT: dict[str, Scanner] = {}
-
-
-def _scanner_of(rows: tuple) -> Scanner:
-    return _BUILT.setdefault(rows[0].name, Scanner(rows))
+PLANTED = Scanner([row._replace(locate=lambda data, end: (max(1, end - 17), end - 1)) for row in CARDS])
 
 
 @given(st.text(string.digits, min_size=2, max_size=24))

@@ -44,7 +44,7 @@ _UK_SIZES = frozenset({(3, 4, 4), (5, 6), (4, 3, 4), (5, 3, 3), (4, 7)})
 
 def locate_email(data: bytes, end: int) -> Span | None:
     """The address whose host's first label ends three bytes before `end`."""
-    at = data.rfind(b"@", end - 67, end)
+    at = data.rfind(b"@", max(0, end - 67), end)
     start = run_start(data, at, _LOCAL, 64)
     start += len(data[start:at]) - len(data[start:at].lstrip(b".-'%+"))
     stop = run_stop(data, at + 1, _HOST, 253)
