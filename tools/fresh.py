@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.pages import reasons
+from tools.pages import bundle, commands, reasons, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +26,13 @@ class Page(NamedTuple):
     generate: Callable[[], str]
 
 
-PAGES = (Page("docs/reference/reason-codes.md", reasons.page),)
+PAGES = (
+    Page("docs/reference/reason-codes.md", reasons.page),
+    Page("docs/reference/bundle.schema.json", bundle.schema),
+    Page("docs/reference/bundle.md", bundle.page),
+    Page("docs/reference/settings.md", settings.page),
+    Page("docs/reference/cli.md", commands.page),
+)
 
 
 def stale(page: Page, root: Path = ROOT) -> str:
@@ -34,9 +40,7 @@ def stale(page: Page, root: Path = ROOT) -> str:
     path = root / page.path
     kept = path.read_bytes().decode() if path.exists() else ""
     was, becomes = f"{page.path} (kept)", f"{page.path} (generated)"
-    return "\n".join(
-        difflib.unified_diff(kept.split("\n"), page.generate().split("\n"), was, becomes, lineterm="")
-    )
+    return "\n".join(difflib.unified_diff(kept.split("\n"), page.generate().split("\n"), was, becomes, lineterm=""))
 
 
 def write(page: Page, root: Path = ROOT) -> None:

@@ -146,9 +146,7 @@ def main() -> int:
     for mismatch in tally.mismatches:
         print(f"MISMATCH {mismatch}")
     unmet = [code for code in ORDER if not tally.outcomes[code]]
-    print(
-        f"{tally.decided} capabilities decided, {len(tally.mismatches)} mismatches, never met: {unmet or 'none'}"
-    )
+    print(f"{tally.decided} capabilities decided, {len(tally.mismatches)} mismatches, never met: {unmet or 'none'}")
     return 1 if tally.mismatches or unmet else 0
 
 

@@ -58,9 +58,7 @@ def _forbid_training(rng: Random, case: Case) -> bool:
 
 
 def _shorten_retention(rng: Random, case: Case) -> bool:
-    return case.contract["retention_days_max"] > 0 and _put(
-        case.contract, "retention_days_max", rng.randint(0, 29)
-    )
+    return case.contract["retention_days_max"] > 0 and _put(case.contract, "retention_days_max", rng.randint(0, 29))
 
 
 def _narrow_egress(rng: Random, case: Case) -> bool:
@@ -72,9 +70,7 @@ def _drop_from_capability(field: str) -> Stricter:
 
 
 def _lower_class(rng: Random, case: Case) -> bool:
-    return _of_one(
-        rng, case, "data_class_max", lambda label: rng.choice(CLASSES[: CLASSES.index(label)] or (None,))
-    )
+    return _of_one(rng, case, "data_class_max", lambda label: rng.choice(CLASSES[: CLASSES.index(label)] or (None,)))
 
 
 def _retire(rng: Random, case: Case) -> bool:

@@ -29,6 +29,7 @@ COMMANDS = (
     Command("serve",    "terraflow.cli.serve",    "Serve a plane on a data folder."),
     Command("verify",   "terraflow.cli.verify",   "Verify exported evidence with the log's public key, offline."),
     Command("evidence", "terraflow.cli.evidence", "Export a tenant's log, or print its verifier key."),
+    Command("bundle",   "terraflow.cli.bundle",   "Write, sign, check, activate and show bundles."),
     Command("reason",   "terraflow.cli.reason",   "What a reason code means and what to do about it."),
 )
 # fmt: on

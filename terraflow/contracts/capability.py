@@ -118,9 +118,7 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     script: Annotated[Script | None, says("What a simulated one does; null answers plainly.")] = None
     dialect: Annotated[
         Dialect,
-        says(
-            "How the endpoint departs from its vendor's API of today: `self_hosted` for vLLM, SGLang, llama.cpp."
-        ),
+        says("How the endpoint departs from its vendor's API of today: `self_hosted` for vLLM, SGLang, llama.cpp."),
     ] = Dialect.CURRENT
 
     @property

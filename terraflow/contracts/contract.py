@@ -107,9 +107,7 @@ class Contract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         says("Classes it accepts. Whoever accepts a class accepts the less sensitive ones as well."),
     ]
     sensitive_types: Annotated[tuple[SensitiveType, ...], says("Sensitive types it accepts.")]
-    tiers: Annotated[
-        tuple[Id, ...], Meta(min_length=1), says("The quality levels of its capabilities, lowest first.")
-    ]
+    tiers: Annotated[tuple[Id, ...], Meta(min_length=1), says("The quality levels of its capabilities, lowest first.")]
     default_tier: Annotated[Id, says("The tier that a request asks for.")]
     aliases: Annotated[
         dict[ModelName, Id],

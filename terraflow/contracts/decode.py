@@ -56,9 +56,7 @@ def decode_document(value: Any) -> BundleDocument:
 
 
 def _entries(name: str, values: list[Any], kind: Any, problems: list[Problem]) -> tuple[Any, ...]:
-    return tuple(
-        _converted(f"{name}[{_label(value, at)}]", value, kind, problems) for at, value in enumerate(values)
-    )
+    return tuple(_converted(f"{name}[{_label(value, at)}]", value, kind, problems) for at, value in enumerate(values))
 
 
 def _label(value: Any, at: int) -> str:

@@ -74,9 +74,7 @@ def decide_routes(
     try:
         verdicts = evaluate(workload.survey, facts, conditions)
         worst_cases = {
-            route.capability.id: worst_case(
-                route.capability.definition, answer_tokens_max(route.capability, facts)
-            )
+            route.capability.id: worst_case(route.capability.definition, answer_tokens_max(route.capability, facts))
             for route, verdict in zip(workload.survey.routes, verdicts, strict=True)
             if verdict.exclusion is None
         }

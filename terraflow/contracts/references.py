@@ -52,9 +52,7 @@ def find_notices(document: BundleDocument) -> tuple[Problem, ...]:
     notices: list[Problem] = []
     for contract in document.contracts:
         if contract.state is not ContractState.APPROVED:
-            notices.append(
-                Problem(f"contracts[{contract.id}].state", f"is {contract.state}: nothing runs under it")
-            )
+            notices.append(Problem(f"contracts[{contract.id}].state", f"is {contract.state}: nothing runs under it"))
         for name in contract.capabilities:
             lifecycle = capabilities[name].lifecycle
             if lifecycle is not Lifecycle.APPROVED:
@@ -130,16 +128,12 @@ def _workloads(document: BundleDocument) -> Found:
 
 def _budgets(document: BundleDocument) -> Found:
     owners = {Level.TENANT: {(tenant.id, tenant.id) for tenant in document.tenants}}
-    owners[Level.BUSINESS_UNIT] = {
-        (tenant.id, unit) for tenant in document.tenants for unit in tenant.business_units
-    }
+    owners[Level.BUSINESS_UNIT] = {(tenant.id, unit) for tenant in document.tenants for unit in tenant.business_units}
     owners[Level.WORKLOAD] = {(workload.tenant, workload.id) for workload in document.workloads}
     for at, budget in enumerate(document.budgets):
         if (budget.tenant, budget.of) not in owners[budget.level]:
             yield Problem(f"budgets[{at}].of", f"is no {budget.level} of tenant {budget.tenant}")
-    yield from _twice(
-        "budgets", [(entry.tenant, entry.level, entry.of, entry.window) for entry in document.budgets]
-    )
+    yield from _twice("budgets", [(entry.tenant, entry.level, entry.of, entry.window) for entry in document.budgets])
 
 
 def _contract(document: BundleDocument, contract: Contract, path: str) -> Found:
@@ -177,9 +171,7 @@ def _class_floor(document: BundleDocument, contract: Contract, path: str) -> Fou
         given = document.class_defaults.get(trigger)
         before = CLASS_DEFAULTS[trigger] if given is None else DATA_CLASSES[given]
         if DATA_CLASSES[label] < before:
-            yield Problem(
-                f"{path}.class_floor.{trigger}", f"lowers the bundle's {before.label}; it may only raise it"
-            )
+            yield Problem(f"{path}.class_floor.{trigger}", f"lowers the bundle's {before.label}; it may only raise it")
 
 
 def _contract_routes(document: BundleDocument, contract: Contract, path: str) -> Found:

@@ -21,6 +21,7 @@ from terraflow.ports.upstream import Failure
 
 Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Millis = Annotated[int, Meta(ge=0, le=3_600_000)]
+Seconds = Annotated[int, Meta(ge=0, le=86_400)]
 ChunkCount = Annotated[int, Meta(ge=1, le=100_000)]
 
 
@@ -64,7 +65,7 @@ class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     fail_after_chunks: Annotated[Tokens, says("How many chunks a stream sends before it fails.")] = 0
     fail_fields: Annotated[tuple[str, ...], says("The request fields that the failure names.")] = ()
     fail_status: Annotated[int | None, says("The HTTP status that the failure names.")] = None
-    retry_after_s: Annotated[float | None, says("When the failure invites a retry, in seconds.")] = None
+    retry_after_s: Annotated[Seconds | None, says("When the failure invites a retry, in whole seconds.")] = None
     latency_ms: Annotated[Millis, says("How long the first chunk, or the whole answer, takes.")] = 0
     chunks: Annotated[ChunkCount, says("Into how many chunks a stream cuts the text.")] = 8
     chunk_interval_ms: Annotated[Millis, says("How long each further chunk takes.")] = 0

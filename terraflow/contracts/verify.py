@@ -51,6 +51,4 @@ def payload_of(document: BundleDocument) -> bytes:
     try:
         return canonical_json(msgspec.json.decode(msgspec.json.encode(document)))
     except NotCanonical as error:
-        raise BundleRejected(
-            (Problem("$", f"{error}: write amounts as text, and schemas with integers"),)
-        ) from None
+        raise BundleRejected((Problem("$", f"{error}: write amounts as text, and schemas with integers"),)) from None

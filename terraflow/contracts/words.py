@@ -17,15 +17,15 @@ from terraflow.core.types import TENANT_ID
 INTEGER_MAX = 2**53 - 1
 """The greatest integer of canonical JSON."""
 
-TenantName = Annotated[str, Meta(pattern=rf"^{TENANT_ID.pattern}\Z", max_length=63)]
-Id = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
-IdOrAny = Annotated[str, Meta(pattern=r"^(\*|[a-z0-9][a-z0-9._-]{0,63})\Z")]
-ModelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")]
+TenantName = Annotated[str, Meta(title="tenant id", pattern=rf"^{TENANT_ID.pattern}\Z", max_length=63)]
+Id = Annotated[str, Meta(title="id", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
+IdOrAny = Annotated[str, Meta(title="id or *", pattern=r"^(\*|[a-z0-9][a-z0-9._-]{0,63})\Z")]
+ModelName = Annotated[str, Meta(title="model name", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")]
 """A name as a vendor or a client spells a model."""
-ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,128}\Z")]
-PersonName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}\Z")]
-SecretName = Annotated[str, Meta(pattern=r"^env:[A-Z_][A-Z0-9_]{0,127}\Z")]
-Usd = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,9})(\.[0-9]{1,6})?\Z")]
+ToolName = Annotated[str, Meta(title="tool name", pattern=r"^[A-Za-z0-9_.-]{1,128}\Z")]
+PersonName = Annotated[str, Meta(title="person", pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}\Z")]
+SecretName = Annotated[str, Meta(title="secret's place", pattern=r"^env:[A-Z_][A-Z0-9_]{0,127}\Z")]
+Usd = Annotated[str, Meta(title="dollars", pattern=r"^(0|[1-9][0-9]{0,9})(\.[0-9]{1,6})?\Z")]
 Count = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 Moment = Annotated[datetime, Meta(tz=True)]

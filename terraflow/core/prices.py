@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-Price = Annotated[int, msgspec.Meta(ge=0)]
+Price = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The prices of one capability; each kind of token is counted once (see `ports.upstream.Usage`)."""
 
-    input: Price
-    output: Price
-    cached_input: Price | None = None
-    cache_write: Price | None = None
-    reasoning: Price | None = None
-    audio_input: Price | None = None
-    audio_output: Price | None = None
+    input: Annotated[Price, Meta(description="Input that no other price names.")]
+    output: Annotated[Price, Meta(description="Output that no other price names.")]
+    cached_input: Annotated[Price | None, Meta(description="Input read from the vendor's cache.")] = None
+    cache_write: Annotated[Price | None, Meta(description="Input written to the vendor's cache.")] = None
+    reasoning: Annotated[Price | None, Meta(description="Output that only the model reads.")] = None
+    audio_input: Annotated[Price | None, Meta(description="Input of sound.")] = None
+    audio_output: Annotated[Price | None, Meta(description="Output of sound.")] = None
