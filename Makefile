@@ -1,31 +1,45 @@
-# Everything a newcomer, a developer and CI run. Each target sets itself up first.
-PYTHON ?= python3.11
+# Everything a newcomer, a developer and CI run. Each target sets itself up first; `make help` lists them.
+# Python: 3.11, or the python3 that there is if it is newer.
+PYTHON ?= $(shell for name in python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on
+NO_INSTALL = { echo "that could not be installed (see above); with the network there, the same command goes on from here"; exit 2; }
+# What the long proofs use that no Python package brings.
+TRUST_PACKAGES := golang-go golang-golang-x-mod-dev strace e2fsprogs
 
-.PHONY: run setup setup-dev test check fix docs bench trust lock clean
+.DEFAULT_GOAL := help
+.PHONY: run setup setup-dev test check fix docs bench bench-setup profile trust trust-setup lock clean help
 
 run: setup  ## set up, start the demo workspace, and print how to call it
-	@$(BIN)/terraflow demo --guide
+	@$(BIN)/terraflow demo --guide $(ARGS)
 
-setup: $(VENV)/.run  ## install what the plane needs, from the lock file
+setup: $(VENV)/.run  ## install what the plane needs, from the lock file, and the command .venv/bin/terraflow
 setup-dev: $(VENV)/.dev
 
 $(VENV)/bin/python:
-	@command -v $(PYTHON) >/dev/null || { echo "TerraFlow needs Python 3.11: install it, or name one with 'make PYTHON=/path/to/python3.11 …'"; exit 2; }
-	@echo "creating $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@test -n "$(PYTHON)" && command -v "$(PYTHON)" >/dev/null || { \
+	  echo "TerraFlow needs Python 3.11: install it, or name one with 'make PYTHON=/path/to/python3.11 …'"; exit 2; }
+	@echo "creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "this Python cannot make environments: install its venv module (Debian: apt-get install python3.11-venv)"; exit 2; }
 
 $(VENV)/.run: requirements/run.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing TerraFlow's dependencies (pinned, with hashes)"
-	@$(PIP) -r requirements/run.lock
-	@$(BIN)/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	@$(PIP) -r requirements/run.lock || $(NO_INSTALL)
+	@$(BIN)/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e . || $(NO_INSTALL)
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
 	@echo "installing what checks and tests need (pinned, with hashes)"
-	@$(PIP) -r requirements/dev.lock
+	@$(PIP) -r requirements/dev.lock || $(NO_INSTALL)
+	@touch $@
+
+$(VENV)/.docs: requirements/docs.lock | $(VENV)/bin/python
+	@echo "installing what the documentation needs (pinned, with hashes)"
+	@$(PIP) -r requirements/docs.lock || $(NO_INSTALL)
 	@touch $@
 
 test: setup-dev  ## all tests
@@ -37,6 +51,7 @@ check: setup-dev  ## format, lint, types, imports, generated pages, reason codes
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tools.fresh
+	@$(BIN)/python -m tools.mentions
 	@$(BIN)/python -m tools.reasons_check
 
 fix: setup-dev  ## format, mend what lint can mend, write the generated pages
@@ -44,9 +59,39 @@ fix: setup-dev  ## format, mend what lint can mend, write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/python -m tools.fresh --write
 
+bench: setup  ## how fast it is, against its figures (about six minutes; ARGS=--quick for a look)
+	@$(BIN)/python -m bench.run $(ARGS)
+
+bench-setup: $(BENCH)/.ready  ## what the bench compares with (LiteLLM) and the profiler, in an environment of their own
+
+$(BENCH)/.ready: requirements/bench.lock
+	@command -v $(PYTHON) >/dev/null || { echo "TerraFlow needs Python 3.11: install it, or name one with 'make PYTHON=/path/to/python3.11 …'"; exit 2; }
+	@echo "creating $(BENCH): LiteLLM and py-spy (pinned, with hashes; 750 MB)"
+	@$(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on -r requirements/bench.lock
+	@touch $@
+
+profile: setup bench-setup  ## where the plane's CPU goes under load (ARGS="--case refusal --connections 16")
+	@$(BIN)/python -m bench.profile_plane $(ARGS)
+
+docs: $(VENV)/.docs  ## the documentation as a site in build/site; a broken link or a page outside the menu fails
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "the documentation is in build/site/index.html"
+
+trust: setup-dev  ## the long proofs, one after the other (an hour or more; ARGS=NAME for one of them)
+	@$(BIN)/python -m trust $(ARGS)
+
+trust-setup:  ## Debian packages that some of the long proofs use (needs root)
+	@command -v apt-get >/dev/null || { echo "no apt-get here: install by other means $(TRUST_PACKAGES)"; exit 2; }
+	@apt-get install -y --no-install-recommends $(TRUST_PACKAGES) || { \
+	  echo "the packages could not be installed: try 'apt-get update' first, and run as root"; exit 2; }
+
 lock: setup-dev  ## make the lock files anew from requirements/*.in
 	@$(BIN)/python -m pip install -q uv==0.13.9
-	@for f in run dev; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$f.in -o requirements/$$f.lock; done
+	@for f in run dev docs bench; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$f.in -o requirements/$$f.lock; done
 
-clean:
+clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build dist
+
+help:  ## this list
+	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
