@@ -69,9 +69,20 @@ def cost(root: int) -> Cost:
     return Cost(sum(s.cpu_s for s in members), sum(s.rss_bytes for s in members))
 
 
+def threads_cpu_s(pid: int) -> dict[int, float]:
+    """CPU seconds of each living thread of one process, by the kernel's number. Empty when it is gone."""
+    return {stat.pid: stat.cpu_s for stat in _stats_in(_PROC / str(pid) / "task")}
+
+
 def _all_stats() -> list[Stat]:
-    stats = []
-    for folder in _PROC.iterdir():
+    return _stats_in(_PROC)
+
+
+def _stats_in(place: Path) -> list[Stat]:
+    stats: list[Stat] = []
+    if not place.exists():
+        return stats
+    for folder in place.iterdir():
         if not folder.name.isdigit():
             continue
         try:

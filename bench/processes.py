@@ -142,7 +142,9 @@ def post(server: Server, body: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(HOST, server.port, timeout=30)
     try:
         headers = {"content-type": "application/json"}
-        headers.update(header.split(": ", 1) for header in server.headers)
+        for header in server.headers:
+            name, _, value = header.partition(": ")
+            headers[name] = value
         connection.request("POST", "/v1/chat/completions", body=body.encode(), headers=headers)
         response = connection.getresponse()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
