@@ -58,8 +58,7 @@ def results() -> dict[str, Any]:
         "servers": {"plane": "TerraFlow", "mock": "mock", "litellm": "LiteLLM 1.2.3"},
         "cells": {
             "plane": cells({}, everything),
-            "mock": cells({"p50_ms": 0.1}, [cases.PLAIN])
-            | cells({"ttft_p50_ms": 0.1}, [cases.PACED, cases.BURST]),
+            "mock": cells({"p50_ms": 0.1}, [cases.PLAIN]) | cells({"ttft_p50_ms": 0.1}, [cases.PACED, cases.BURST]),
             "litellm": cells({"rps": 100.0}, no_refusal),
         },
         "leaving": {"plane": {"trials": 20, "closed": 20, "waited_ms": 2000.0, "p50_ms": 2.0, "worst_ms": 9.0}},
