@@ -82,13 +82,14 @@ def _names(document: BundleDocument) -> Found:
     yield from _twice("applications", [(entry.tenant, entry.id) for entry in document.applications])
     for tenant in document.tenants:
         yield from _twice(f"tenants[{tenant.id}].business_units", tenant.business_units)
-    for name in sorted({name for _, name in workloads} & set(capabilities)):
+    capability_names, workload_names = set(capabilities), set(workloads)
+    for name in sorted({name for _, name in workloads} & capability_names):
         yield Problem(f"workloads[{name}]", "has the name of a capability")
     for contract in document.contracts:
         for alias in contract.aliases:
-            if alias in capabilities:
+            if alias in capability_names:
                 yield Problem(f"contracts[{contract.id}].aliases", f"{alias} is the name of a capability")
-            if (contract.tenant, alias) in workloads:
+            if (contract.tenant, alias) in workload_names:
                 yield Problem(f"contracts[{contract.id}].aliases", f"{alias} is the name of a workload")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -225,12 +226,17 @@ def survey(
 def _survey(contract: CompiledContract, capability: CompiledCapability, table: tuple[Exclusion, ...]) -> Route:
     checks: list[Check] = []
     for row in table:
-        excluded = Verdict(capability.id, row.code, row.detail)
         if row.reads is not Reads.BUNDLE:
-            checks.append(Check(row.reads, row.permits, excluded))
+            checks.append(_check(capability.id, row))
         elif not _answer(row.permits, contract, capability):
-            return Route(capability, tuple(checks), excluded)
+            return Route(capability, tuple(checks), _check(capability.id, row).excluded)
     return Route(capability, tuple(checks), Verdict(capability.id))
+
+
+@lru_cache(maxsize=32_768)
+def _check(capability: str, row: Exclusion) -> Check:
+    """Shared by all workloads: a bundle of a thousand workloads holds each check once."""
+    return Check(row.reads, row.permits, Verdict(capability, row.code, row.detail))
 
 
 def exclude(
