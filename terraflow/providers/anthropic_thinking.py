@@ -8,11 +8,12 @@ them.
 | an effort | `adaptive`, that effort | `enabled`, the effort's budget, at most the contract's |
 | a contract's budget alone | `adaptive`, the most effort that usually keeps to it | `enabled`, that budget |
 
-1. A contract's budget is never exceeded by what is asked for. An adaptive model takes no number: its bound is the
-   output limit, which counts its thinking too, and the effort is lowered to the budget's.
-2. A budget is at least 1 024 tokens and below the output limit (the API's own rule); an effort for which that
-   leaves no room is refused as UNSUPPORTED_FIELD.
-3. A `thinking` object in Anthropic's own form is taken as it is when it keeps to the contract's budget.
+1. An adaptive model takes no number: its hard bound is the output limit, which counts its thinking too, and the
+   effort is lowered to one whose usual budget keeps to the contract's.
+2. A budget is at least 1 024 tokens and below the output limit (the API's own rule). Where that leaves no room, a
+   contract's budget alone means no thinking; an effort that was asked for is refused as UNSUPPORTED_FIELD.
+3. A `thinking` object in Anthropic's own form is taken as it is, its budget lowered to the contract's; an effort
+   beside it is refused.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ class Thinking:
         budget, asked = call.reasoning_budget_tokens, document.get("reasoning_effort")
         own = document.get("thinking")
         if own is not None:
+            if asked is not None:
+                raise _refused("reasoning_effort")
+            if budget is not None and own == {"type": "adaptive"}:
+                self._adapt(body, None, budget)
+                return
             body["thinking"] = _own_form(own, budget)
             return
         if asked == "none":
@@ -70,13 +76,28 @@ class Thinking:
             return
         if asked is not None and asked not in _BY_NAME:
             raise _refused("reasoning_effort")
-        effort = _within(_BY_NAME.get(asked or "", EFFORTS[-1]), budget)
+        limit = sys.maxsize if budget is None else budget
         if self._adaptive:
+            self._adapt(body, asked, limit)
+        else:
+            self._budget(body, asked, min(limit, call.output_tokens_max - 1))
+
+    @staticmethod
+    def _adapt(body: dict[str, Any], asked: str | None, limit: int) -> None:
+        """The effort that was asked for, or the greatest, lowered to one that keeps to the limit."""
+        wished = EFFORTS if asked is None else EFFORTS[: EFFORTS.index(_BY_NAME[asked]) + 1]
+        effort = next((e for e in reversed(wished) if e.budget_tokens <= limit), None)
+        if effort is not None:
             body["thinking"] = {"type": "adaptive"}
             body.setdefault("output_config", {})["effort"] = effort.sent
-            return
-        wished = effort.budget_tokens if asked is not None else sys.maxsize
-        tokens = min(wished, wished if budget is None else budget, call.output_tokens_max - 1)
+        elif asked is None:
+            body["thinking"] = {"type": "disabled"}
+        else:
+            raise _refused("reasoning_effort")
+
+    @staticmethod
+    def _budget(body: dict[str, Any], asked: str | None, limit: int) -> None:
+        tokens = limit if asked is None else min(limit, _BY_NAME[asked].budget_tokens)
         if tokens >= BUDGET_TOKENS_MIN:
             body["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         elif asked is not None:
@@ -91,13 +112,6 @@ def _own_form(own: Any, budget: int | None) -> dict[str, Any]:
     if kind == "enabled" and budget is not None and asked > budget:
         return {**own, "budget_tokens": budget}
     return dict(own)
-
-
-def _within(effort: Effort, budget: int | None) -> Effort:
-    """The effort, lowered until its budget keeps to the contract's; the least one cannot be lowered."""
-    if budget is None or effort.budget_tokens <= budget:
-        return effort
-    return next((e for e in reversed(EFFORTS) if e.budget_tokens <= budget), EFFORTS[0])
 
 
 def _refused(field: str) -> ProviderFailure:

@@ -42,12 +42,14 @@ class Standing(StrEnum):
 
 
 class Place(NamedTuple):
-    """An endpoint's parts; `base` ends without a slash."""
+    """An endpoint's parts; `base` ends without a slash. `literal`: the host is an address, and is never looked
+    up."""
 
     base: str
     host: str
     port: int
     secure: bool
+    literal: bool
 
 
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -69,6 +71,8 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 def parse_place(endpoint: str) -> Place:
     """The parts of an endpoint. Raises ValueError naming the rule, never the text."""
+    if not endpoint.isprintable() or " " in endpoint:
+        raise ValueError("an endpoint is a URL without spaces")
     try:
         url = URL(endpoint)
     except ValueError:
@@ -77,16 +81,16 @@ def parse_place(endpoint: str) -> Place:
         raise ValueError("an endpoint is an http or https URL with a host")
     if url.user is not None or url.password is not None or url.raw_query_string or url.raw_fragment:
         raise ValueError("an endpoint has no user, query or fragment")
-    if ":" not in url.host and _HOST.fullmatch(url.host) is None:
+    host, literal = url.host, ":" in url.host or _NUMERIC.fullmatch(url.host) is not None
+    if not literal and _HOST.fullmatch(host) is None:
         raise ValueError("an endpoint's host is a name or an address")
-    if "%" in url.host:
+    try:
+        address = ip_address(host) if literal else None
+    except ValueError:
+        raise ValueError("an IPv4 address is written as four decimal numbers") from None
+    if isinstance(address, IPv6Address) and address.scope_id is not None:
         raise ValueError("an endpoint's address has no zone")
-    if _NUMERIC.fullmatch(url.host) is not None:
-        try:
-            IPv4Address(url.host)
-        except ValueError:
-            raise ValueError("an IPv4 address is written as four decimal numbers") from None
-    return Place(str(url).rstrip("/"), url.host, url.port or 443, url.scheme == "https")
+    return Place(str(url).rstrip("/"), host, url.port or 443, url.scheme == "https", literal)
 
 
 def unwrap(address: Address) -> Address | None:
@@ -121,7 +125,7 @@ def decide_standing(
     """Whether an endpoint that resolved to `addresses` may be called by a capability of this boundary."""
     if not addresses:
         return Standing.UNRESOLVED
-    all_inside, fixed = True, place.host == "localhost" or place.host in addresses
+    all_inside, fixed = True, place.literal or place.host == "localhost"
     for text in addresses:
         address = unwrap(ip_address(text.partition("%")[0]))
         if address is None or _never(address):

@@ -170,7 +170,7 @@ class Outbound:
         place, known = endpoint.place, self._pools[endpoint.boundary].addresses
         try:
             async with asyncio.timeout(RESOLVE_S_MAX):
-                addresses = tuple(await self._resolve(place.host, place.port))
+                addresses = (place.host,) if place.literal else tuple(await self._resolve(place.host, place.port))
         except (OSError, UnicodeError):
             return
         standing = decide_standing(place, addresses, endpoint.boundary, self._private_networks)
