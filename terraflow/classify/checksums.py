@@ -40,11 +40,24 @@ _PERMUTED = _permutations()
 _PRODUCT = tuple(bytes(_dihedral(a, b) for b in range(10)) for a in range(10))
 
 
+# Twelve digits in six steps: for each two places, what a pair of digits contributes to the product.
+_PAIRED = tuple(
+    {
+        b"%d%d" % (left, right): _PRODUCT[_PERMUTED[place & 7][right]][_PERMUTED[(place + 1) & 7][left]]
+        for left in range(10)
+        for right in range(10)
+    }
+    for place in range(0, 8, 2)
+)
+
+
 def verhoeff(digits: bytes) -> bool:
     """Whether the last of the ASCII `digits` is the Verhoeff check digit of the others."""
     state = 0
-    for place, digit in enumerate(reversed(digits)):
-        state = _PRODUCT[state][_PERMUTED[place & 7][digit - _ZERO]]
+    for step, at in enumerate(range(len(digits) - 2, -1, -2)):
+        state = _PRODUCT[state][_PAIRED[step & 3][digits[at : at + 2]]]
+    if len(digits) % 2:
+        state = _PRODUCT[state][_PERMUTED[(len(digits) - 1) & 7][digits[0] - _ZERO]]
     return state == 0
 
 

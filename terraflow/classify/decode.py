@@ -17,11 +17,12 @@ from base64 import b32decode
 from urllib.parse import unquote
 
 from terraflow.classify.findings import TooLarge
-from terraflow.classify.passage import BASE32, HEX, UPPER, URLSAFE, run_start, run_stop
+from terraflow.classify.passage import BASE32, HEX, URLSAFE, run_start, run_stop
 
 GZIP_MAX_BYTES = 64 * 1024
 RUN_LEAST = 14
 _STRETCH_LEAST = 9
+_RAW_LEAST = 7
 
 _RUN = URLSAFE + b"+/"
 _BASE64_STANDARD = bytes.maketrans(b"-_", b"+/")
@@ -30,6 +31,8 @@ _PRINTABLE = bytes(c for c in range(256) if 0x20 <= c < 0x7F or c in b"\t\r\n")
 _STRETCHES = bytes(c if c in _PRINTABLE else 0 for c in range(256))
 # The first of four base64 characters holds the upper six bits of a byte: these are the ones of printable ASCII.
 _FIRST_OF_ASCII = b"CDIJKLMNOPQRSTUVWXYZabcdef"
+_DOUBTFUL = bytes(c if c in _FIRST_OF_ASCII else ord("?") for c in range(256))
+_PADDING = (b"", b"", b"==", b"=")
 # The first of two hexadecimal digits of a printable character, and of UTF-16's zero byte.
 _HIGH_OF_ASCII = b"0234567"
 _PAIRS = HEX + b" :,"
@@ -39,15 +42,26 @@ _CODE_POINT = re.compile(r"\\[ux]\{([0-9a-fA-F]{1,6})\}")
 def runs(data: bytes, ends: list[int]) -> list[tuple[int, int]]:
     """The spans of the runs of base64 characters that stop at `ends` (ascending); a block's lines are joined."""
     found: list[tuple[int, int]] = []
+    last = -3
     for stop in ends:
-        reach = 256
-        while (start := run_start(data, stop, _RUN, reach)) == stop - reach and start > 0:
-            reach *= 4
-        if found and data[found[-1][1] : start] in (b"\n", b"\r\n"):
+        window = data[max(0, stop - 128) : stop]
+        start = stop - len(window) + len(window.rstrip(_RUN))
+        if start == stop - len(window) and start > 0:
+            start = _far_start(data, stop)
+        if start - last <= 2 and data[last:start] in (b"\n", b"\r\n"):
             found[-1] = (found[-1][0], stop)
         else:
             found.append((start, stop))
-    return [(start, _last_line(data, stop)) for start, stop in found]
+        last = stop
+    return [(start, _last_line(data, stop)) if data[stop] in b"\r\n" else (start, stop) for start, stop in found]
+
+
+def _far_start(data: bytes, stop: int) -> int:
+    """The start of a long run, looking four times as far each time."""
+    reach = 512
+    while (start := run_start(data, stop, _RUN, reach)) == stop - reach and start > 0:
+        reach *= 4
+    return start
 
 
 def _last_line(data: bytes, stop: int) -> int:
@@ -62,7 +76,7 @@ def read_run(run: bytes) -> list[str]:
     if b"\n" in run:
         run = run.replace(b"\r", b"").replace(b"\n", b"")
     if run.isdigit():
-        return _hexadecimal(run) if not run[::2].strip(_HIGH_OF_ASCII) else []
+        return [] if run[::2].strip(_HIGH_OF_ASCII) else _hexadecimal(run)
     texts: list[str] = []
     if not run.strip(HEX) or run[:2] == b"0x":
         texts += _hexadecimal(run)
@@ -70,11 +84,11 @@ def read_run(run: bytes) -> list[str]:
         whole = run[: len(run) - (len(run) % 8 in (1, 3, 6))].upper()
         texts += as_text(b32decode(whole + b"=" * (-len(whole) % 8)))
     # Text always gives upper-case letters: the first of four characters is one for digits, spaces and capitals.
-    if run.translate(None, UPPER) != run:
+    if not run.islower():
         texts += _read_base64(run)
         pieces = run.translate(_JOINTS).split() if not run.isalnum() else []
         for piece in pieces if len(pieces) > 1 else ():
-            if len(piece) >= RUN_LEAST and piece.translate(None, UPPER) != piece:
+            if len(piece) >= RUN_LEAST and not piece.islower():
                 texts += _read_base64(piece)
     return texts
 
@@ -88,30 +102,35 @@ def _read_base64(run: bytes) -> list[str]:
     """The run as base64, from its start and from any of the next three characters that could be one."""
     run = run.translate(_BASE64_STANDARD)
     texts = _base64(run)
-    for shift in (1, 2, 3):
-        firsts = run[shift::4]
-        if 4 * len(firsts.translate(None, _FIRST_OF_ASCII)) <= len(firsts):
-            texts += _base64(run[shift:])
+    if len(run) > RUN_LEAST + 3:
+        doubtful = run.translate(_DOUBTFUL)
+        for shift in (1, 2, 3):
+            firsts = doubtful[shift::4]
+            if 4 * firsts.count(b"?") <= len(firsts):
+                texts += _base64(run[shift:])
     return texts
 
 
 def _base64(run: bytes) -> list[str]:
-    whole = run[: len(run) - (len(run) % 4 == 1)]
-    return as_text(binascii.a2b_base64(whole + b"=" * (-len(whole) % 4)))
+    return as_text(binascii.a2b_base64(run[:-1] if len(run) % 4 == 1 else run + _PADDING[len(run) % 4]))
 
 
 def as_text(raw: bytes) -> list[str]:
     """Bytes as the texts they may hold, none if they hold none. Raises TooLarge for gzip above its bound."""
+    if len(raw) < _RAW_LEAST:
+        return []
     if raw[:3] == b"\x1f\x8b\x08":
         return _inflate(raw)
-    wide = _utf16(raw)
+    # UTF-16 of one script repeats its upper byte, two characters on if something stands between all others.
+    repeats = raw[1] == raw[3] or raw[1] == raw[5] or raw[0] == raw[2] or raw[0] == raw[4]
+    wide = _utf16(raw) if repeats else []
     if raw.isascii():
         readable = 5 * len(raw.translate(None, _PRINTABLE)) <= 3 * len(raw)
         return [raw.decode("ascii"), *wide] if readable else [*wide, *_longest(raw)]
-    try:
-        return [raw.decode("utf-8"), *wide]
-    except UnicodeDecodeError:
-        return [*wide, *_longest(raw)]
+    text = raw.decode("utf-8", "replace")
+    if "\ufffd" not in text:
+        return [text, *wide]
+    return [*wide, *_longest(raw)]
 
 
 def _longest(raw: bytes) -> list[str]:
@@ -120,9 +139,9 @@ def _longest(raw: bytes) -> list[str]:
 
 
 def _utf16(raw: bytes) -> list[str]:
-    """The bytes as UTF-16 if every second one of the first eight is drawn from a few: text is of one script."""
+    """The bytes as UTF-16 if every second one of the first sixteen is drawn from a few: text is of one script."""
     high_last, high_first = len(set(raw[1:17:2])), len(set(raw[:16:2]))
-    if min(high_last, high_first) > 3 or len(raw) < 8:
+    if min(high_last, high_first) > 3:
         return []
     big = raw[:2] == b"\xfe\xff" or (raw[:2] != b"\xff\xfe" and high_first < high_last)
     return [raw[: len(raw) & ~1].decode("utf-16-be" if big else "utf-16-le", "replace")]

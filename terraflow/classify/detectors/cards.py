@@ -151,11 +151,13 @@ def locate_scattered(data: bytes, end: int) -> Span | None:
 
 
 _GAP = rb"[ ._/\t\n\-]"
-_GROUPED = rb"[2-689][0-9]{3,7}(?:" + _GAP + rb"{1,2}[0-9]{4,8}){2,3}(?:" + _GAP + rb"[0-9]{1,3})?[^0-9]"
+_GROUPED = rb"[2-689][0-9]{3,7}(?:" + _GAP + rb"{1,2}[0-9]{4,8}){2,3}" + _GAP + rb"{1,2}[0-9]{1,8}[^0-9]"
+_THREE_GROUPS = rb"[2-689][0-9]{3}" + _GAP + rb"{1,2}(?:[0-9]{6,8}" + _GAP + rb"{1,2}[0-9]{4,5}|"
+_THREE_GROUPS += rb"[0-9]{4}" + _GAP + rb"{1,2}[0-9]{5,8})[^0-9]"
 _SCATTERED = rb"[^0-9 ._/\t\n\-]" + _GAP + rb"{0,2}[2-689][0-9]{0,2}(?:" + _GAP + rb"[0-9]{1,3}){4,18}[^0-9]"
 
 CARDS = (
     Detector("payment_card", SensitiveType.PCI, (rb"[2-689][0-9]{12,18}[^0-9]",), locate_solid),
-    Detector("payment_card", SensitiveType.PCI, (_GROUPED,), locate_grouped),
+    Detector("payment_card", SensitiveType.PCI, (_GROUPED, _THREE_GROUPS), locate_grouped),
     Detector("payment_card", SensitiveType.PCI, (_SCATTERED,), locate_scattered),
 )

@@ -62,7 +62,8 @@ def locate_aadhaar(data: bytes, end: int) -> Span | None:
     start, stop = end - 15, end - 1
     joint = data[start + 4]
     digits = data[start : start + 4] + data[start + 5 : start + 9] + data[start + 10 : stop]
-    if joint != data[start + 9] or not verhoeff(digits) or not _stands_alone(data, start, stop, joint):
+    goes_on = data[stop] == joint and data[stop + 1] in DIGITS
+    if joint != data[start + 9] or goes_on or not verhoeff(digits) or not _stands_alone(data, start, stop, joint):
         return None
     doubtful = otherwise(data, start, OTHER_WORDS)
     return None if doubtful and not in_context(data, start, stop, AADHAAR_WORDS) else (start, stop)
