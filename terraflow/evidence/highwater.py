@@ -30,9 +30,7 @@ class RolledBack(Exception):
     """The database does not contain a tree that this plane has signed: it is an older or another copy."""
 
     def __init__(self, tenant: str, marked: int, found: int) -> None:
-        super().__init__(
-            f"tenant {tenant}: {marked} records were signed, the database agrees with {found} of them"
-        )
+        super().__init__(f"tenant {tenant}: {marked} records were signed, the database agrees with {found} of them")
         self.tenant, self.marked, self.found = tenant, marked, found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from terraflow.evidence import export as export_module
 from terraflow.evidence.export import ExportExists, NothingToExport, write_export
 from terraflow.evidence.log import Integrator
 from terraflow.evidence.merkle import TileMissing
@@ -75,6 +77,17 @@ def test_what_is_appended_after_the_checkpoint_waits_for_the_next_export(tmp_pat
     previous = (tmp_path / "first" / "checkpoint").read_bytes()
     report = verify_export(tmp_path / "second", LOG_KEY, previous)
     assert (report.size, report.previous_size) == (400, 300)
+
+
+def test_a_long_history_is_thinned_and_its_ends_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "HISTORY_MAX", 10)
+    ledger = ledger_of(tuple(range(1, 98)))
+    write_export(ledger, TENANT, tmp_path, KEY)
+    notes = [json.loads(line)["checkpoint"] for line in (tmp_path / "checkpoints.jsonl").read_text().splitlines()]
+    assert [int(note.split("\n")[1]) for note in notes] == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91, 97]
+    assert verify_export(tmp_path, LOG_KEY).checkpoints == 11
+    for note in ledger.checkpoints(TENANT):
+        assert verify_export(tmp_path, LOG_KEY, note).size == 97
 
 
 def test_there_is_no_export_of_nothing_or_over_something(tmp_path: Path) -> None:
