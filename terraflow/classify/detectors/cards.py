@@ -1,7 +1,7 @@
 """Payment cards: 13 to 19 digits that pass Luhn, with an issuer's prefix and length, written as cards are
 written.
 
-1. Digits stand together, or in groups with one or two separators between them. Groups of four (the last may
+1. Digits stand together, or in groups with one separator between them. Groups of four (the last may
    differ), and the 4-6-5 and 4-6-4 of Amex and Diners, count anywhere. Groups of one to three digits count
    only when the whole run is the card.
 2. In a row of many four-digit groups (a table of numbers), after a word such as "order" or "ISBN", or at a
@@ -151,9 +151,8 @@ def locate_scattered(data: bytes, end: int) -> Span | None:
 
 
 _GAP = rb"[ ._/\t\n\-]"
-_GROUPED = rb"[2-689][0-9]{3,7}(?:" + _GAP + rb"{1,2}[0-9]{4,8}){2,3}" + _GAP + rb"{1,2}[0-9]{1,8}[^0-9]"
-_THREE_GROUPS = rb"[2-689][0-9]{3}" + _GAP + rb"{1,2}(?:[0-9]{6,8}" + _GAP + rb"{1,2}[0-9]{4,5}|"
-_THREE_GROUPS += rb"[0-9]{4}" + _GAP + rb"{1,2}[0-9]{5,8})[^0-9]"
+_GROUPED = rb"[2-689][0-9]{3}(?:" + _GAP + rb"[0-9]{4}){2,3}" + _GAP + rb"[0-9]{1,4}[^0-9]"
+_THREE_GROUPS = rb"[2-689][0-9]{3}" + _GAP + rb"[0-9]{6}" + _GAP + rb"[0-9]{4,5}[^0-9]"
 _SCATTERED = rb"[^0-9 ._/\t\n\-]" + _GAP + rb"{0,2}[2-689][0-9]{0,2}(?:" + _GAP + rb"[0-9]{1,3}){4,18}[^0-9]"
 
 CARDS = (

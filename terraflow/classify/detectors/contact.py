@@ -45,6 +45,8 @@ _UK_SIZES = frozenset({(3, 4, 4), (5, 6), (4, 3, 4), (5, 3, 3), (4, 7)})
 def locate_email(data: bytes, end: int) -> Span | None:
     """The address whose host's first label ends three bytes before `end`."""
     at = data.rfind(b"@", max(0, end - 67), end)
+    if at < 0:
+        return None
     start = run_start(data, at, _LOCAL, 64)
     start += len(data[start:at]) - len(data[start:at].lstrip(b".-'%+"))
     stop = run_stop(data, at + 1, _HOST, 253)
@@ -147,7 +149,7 @@ def locate_bare(data: bytes, end: int) -> Span | None:
 
 
 CONTACT = (
-    Detector("email", SensitiveType.PII, (rb"[A-Za-z0-9_%+\-'.]@[A-Za-z0-9\-]{1,63}\.[A-Za-z0-9]{2}",), locate_email),
+    Detector("email", SensitiveType.PII, (rb"[A-Za-z0-9_%+\-'.]@[A-Za-z0-9\-]+\.[A-Za-z0-9]{2}",), locate_email),
     Detector("phone", SensitiveType.PII, (rb"\+[0-9(][0-9 ().\-/]{6}",), locate_international),
     Detector(
         "phone",
