@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from terraflow.ports.store import Reserved, Settlement, StoreUnavailable
+from terraflow.ports.store import Erased, Reserved, Settlement, StoreUnavailable
 from terraflow.storage.sqlite.folder import DATABASE, FolderInUse, plane_runs
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
@@ -217,6 +217,50 @@ async def test_one_plane_a_folder_and_tools_beside_it(tmp_path: Path) -> None:
     again = open_store(tmp_path, clock=SetClock())
     await again.close()
     await again.close()
+
+
+async def test_an_erasure_waits_for_a_reader_in_another_process_without_holding_requests_up(tmp_path: Path) -> None:
+    store = open_store(tmp_path, clock=SetClock())
+    a = request_id()
+    await store.finish([entry(a, "outcome")], (), answer(a, b"PLAINTEXT-CANARY" * 500))
+    reader = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM leaf").fetchall()
+    assert (await store.erase(request_id=a)).answers == 1
+    started = time.monotonic()
+    await store.begin([entry(request_id())], None)
+    assert time.monotonic() - started < 0.2
+    assert files_with(tmp_path, b"PLAINTEXT-CANARY")
+    reader.execute("COMMIT")
+    reader.close()
+    for _ in range(300):
+        if not files_with(tmp_path, b"PLAINTEXT-CANARY"):
+            break
+        await asyncio.sleep(0.01)
+    else:
+        pytest.fail("what was erased stayed in a file although nobody reads any more")
+    await store.close()
+
+
+async def test_a_tool_erases_beside_a_plane(tmp_path: Path) -> None:
+    store = open_store(tmp_path, clock=SetClock())
+    a = request_id()
+    await store.finish([entry(a, "outcome")], (), answer(a, b"PLAINTEXT-CANARY" * 500))
+    with open_tools(tmp_path) as tools:
+        assert tools.erase(now=NOW, request_id=a) == (Erased(1), True)
+    assert files_with(tmp_path, b"PLAINTEXT-CANARY") == []
+    await store.begin([entry(request_id())], None)
+    await store.close()
+
+
+async def test_a_tool_of_another_version_leaves_the_schema_to_the_running_plane(tmp_path: Path) -> None:
+    store = open_store(tmp_path, clock=SetClock())
+    raw = sqlite3.connect(tmp_path / DATABASE)
+    raw.execute("PRAGMA user_version = 0")
+    with pytest.raises(DatabaseUnusable, match="another version"):
+        open_tools(tmp_path)
+    raw.close()
+    await store.close()
 
 
 async def test_money_that_another_connection_changed_is_read_again(tmp_path: Path) -> None:

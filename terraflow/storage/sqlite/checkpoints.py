@@ -15,16 +15,12 @@ import threading
 
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.committer import Committer
-from terraflow.storage.sqlite.connection import Database, empty_log
+from terraflow.storage.sqlite.connection import Database, empty_log, move_log
 from terraflow.storage.sqlite.worker import Worker
 
-MOVE = "PRAGMA wal_checkpoint(PASSIVE)"
 PERIOD_S = 1.0
 LOG_FRAMES_MAX = 4_000
 """16 MB of 4 KiB pages."""
-PASSES_MAX = 6
-REST_FRAMES = 256
-"""So little is left to move between two commits: a few milliseconds. Each pass leaves what was written during it."""
 
 
 class Checkpointer:
@@ -37,6 +33,8 @@ class Checkpointer:
         self._worker = Worker("terraflow-checkpoint")
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
+        self._owed = False
+        self._rest: asyncio.Future[None] | None = None
 
     def wrote(self) -> None:
         """A batch is about to be committed."""
@@ -44,8 +42,32 @@ class Checkpointer:
             self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._due, asyncio.get_running_loop())
 
     async def empty(self) -> None:
-        """Cut the log to nothing, between two commits. Raises StoreUnavailable."""
-        await self._committer.between_commits(lambda: empty_log(self._database.writer))
+        """Cut the log to nothing. Raises StoreUnavailable.
+
+        Where another process is reading, so that it cannot be cut, it is tried again each second from now on.
+        """
+        loop = asyncio.get_running_loop()
+        moved: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not moved.done():
+                moved.set_result(None)
+
+        def move() -> None:
+            with contextlib.suppress(StoreUnavailable):
+                self._connection.use(move_log)
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+        self._worker.run(move)
+        await moved
+        await self._cut()
+
+    async def _cut(self) -> None:
+        state = await self._committer.between_commits(lambda: empty_log(self._database.writer))
+        self._owed = not state.empty
+        if self._owed:
+            self.wrote()
 
     def stop(self) -> None:
         """End the thread. Idempotent."""
@@ -60,26 +82,22 @@ class Checkpointer:
             self._worker.run(lambda: self._move(loop))
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        frames = 0
         try:
-            for _ in range(PASSES_MAX):
-                before, (_busy, frames, _moved) = frames, self._connection.rows(MOVE)[0]
-                if frames <= LOG_FRAMES_MAX or frames - before <= REST_FRAMES:
-                    break
+            frames = self._connection.use(lambda connection: move_log(connection, enough_frames=LOG_FRAMES_MAX))
         except StoreUnavailable:
             frames = LOG_FRAMES_MAX + 1
-        if frames > LOG_FRAMES_MAX:
+        if frames > LOG_FRAMES_MAX or self._owed:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._move_rest)
 
     def _move_rest(self) -> None:
         if not self._stopped.is_set():
-            with contextlib.suppress(StoreUnavailable):
-                moved = self._committer.between_commits(lambda: self._database.writer.execute(MOVE).fetchone())
-                moved.add_done_callback(_heed)
+            self._rest = asyncio.ensure_future(self._settled())
 
-
-def _heed(moved: asyncio.Future[object]) -> None:
-    """A failure is the committer's to act on; here it only counts as seen."""
-    if not moved.cancelled():
-        moved.exception()
+    async def _settled(self) -> None:
+        """A failure is the committer's to act on: it reopens the database."""
+        with contextlib.suppress(StoreUnavailable):
+            if self._owed:
+                await self._cut()
+            else:
+                await self._committer.between_commits(lambda: move_log(self._database.writer))

@@ -20,17 +20,21 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.queries import SQL
-from terraflow.storage.sqlite.schema import DatabaseUnusable, ensure_schema
+from terraflow.storage.sqlite.schema import DatabaseUnusable, ensure_schema, require_schema
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Connect = Callable[..., sqlite3.Connection]
 
 WRITER_CACHE_KIB = 8_192
 READER_CACHE_KIB = 4_096
+PASSES_MAX = 6
+REST_FRAMES = 256
+"""So little that moving it under the write lock takes a few milliseconds."""
 TAIL_LEAVES = 64
 """How many of the newest leaves of each log a reopening hashes again; signing hashes every one."""
 
@@ -81,13 +85,21 @@ def primary_code(error: sqlite3.Error) -> int:
 class Database:
     """The plane's connections. `write` and `many` belong to the batch under way, `read` to anyone on the loop.
 
-    `patience_s` is how long a statement may wait for another process: rule 2, unless a tool asks.
+    `patience_s` is how long a statement may wait for another process: rule 2, unless a tool asks. `guest` is a tool
+    beside a running plane: it leaves the schema and the log to the plane.
     """
 
     def __init__(
-        self, path: Path, *, connect: Connect = sqlite3.connect, durable: bool = True, patience_s: float = 0.0
+        self,
+        path: Path,
+        *,
+        connect: Connect = sqlite3.connect,
+        durable: bool = True,
+        patience_s: float = 0.0,
+        guest: bool = False,
     ) -> None:
         self.path = path
+        self._guest = guest
         self._patience_s = patience_s
         self._connect = connect
         self._durable = durable
@@ -152,9 +164,12 @@ class Database:
         if not self._durable:
             writer.execute("PRAGMA synchronous=OFF")
         with _patience(writer, self._patience_s):
-            ensure_schema(writer)
-            if not empty_log(writer).durable:
-                raise StoreUnavailable("another process reads an older state, which keeps the log from being synced")
+            if self._guest:
+                require_schema(writer)
+            else:
+                ensure_schema(writer)
+                if not empty_log(writer).durable:
+                    raise StoreUnavailable("another process reads an older state, so the log cannot be synced")
         _verify_tail(writer)
         self._cursor = writer.cursor()
         self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
@@ -221,11 +236,15 @@ class Sibling:
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement. Blocks. Raises StoreUnavailable."""
+        return self.use(lambda connection: connection.execute(statement, parameters).fetchall())
+
+    def use(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Run something with the connection. Blocks. Raises StoreUnavailable."""
         with self._lock:
             try:
                 if self._connection is None:
                     self._connection = self._database.connect_sibling()
-                return self._connection.execute(statement, parameters).fetchall()
+                return run(self._connection)
             except sqlite3.Error as error:
                 raise StoreUnavailable("the database cannot be read") from error
 
@@ -256,10 +275,24 @@ class LogState(NamedTuple):
     empty: bool
 
 
+def move_log(connection: sqlite3.Connection, *, enough_frames: int = 0) -> int:
+    """Move the write-ahead log into the database file while others go on writing; how many frames the log has.
+
+    Several passes, since each leaves what was written during it, until little is left or the log is short enough.
+    """
+    frames = 0
+    for _ in range(PASSES_MAX):
+        before, (_busy, frames, _moved) = frames, connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if frames <= enough_frames or frames - before <= REST_FRAMES:
+            break
+    return int(frames)
+
+
 def empty_log(connection: sqlite3.Connection) -> LogState:
     """Move the write-ahead log into the database file, sync both, and cut the log to nothing.
 
-    Another process that reads an older state can keep it from being moved, any reader from being cut.
+    Holds the write lock meanwhile: with `move_log` before it, a few milliseconds. Another process that reads an
+    older state can keep it from being moved, any reader from being cut.
     """
     busy, frames, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return LogState(durable=frames == moved, empty=not busy)

@@ -43,18 +43,30 @@ def ensure_schema(connection: sqlite3.Connection, steps: Sequence[str] | None = 
     """
     whole = schema_sql() if steps is None else None
     steps = migrations() if steps is None else steps
+    version = _version(connection, len(steps))
+    if version is None and whole is not None:
+        _apply(connection, whole, len(steps))
+        return
+    for number in range(version or 0, len(steps)):
+        _apply(connection, steps[number], number + 1)
+
+
+def require_schema(connection: sqlite3.Connection) -> None:
+    """Raises DatabaseUnusable unless the schema is this version's: a tool does not change it under a plane."""
+    latest = len(migrations())
+    if _version(connection, latest) != latest:
+        raise DatabaseUnusable("a plane of another version runs on the database")
+
+
+def _version(connection: sqlite3.Connection, latest: int) -> int | None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if objects and application != APPLICATION_ID:
         raise DatabaseUnusable("the file is a database of another program")
-    if version > len(steps):
+    if version > latest:
         raise DatabaseUnusable("the database was written by a newer version of TerraFlow")
-    if not objects and whole is not None:
-        _apply(connection, whole, len(steps))
-        return
-    for number in range(version, len(steps)):
-        _apply(connection, steps[number], number + 1)
+    return int(version) if objects else None
 
 
 def _apply(connection: sqlite3.Connection, script: str, version: int) -> None:

@@ -8,6 +8,7 @@ bundles and answers from the file. Nothing here touches requests or money: those
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -15,9 +16,9 @@ from typing import TypeVar
 from terraflow.core.types import Instant
 from terraflow.ports.store import ApiKey, Erased, StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite import keys
-from terraflow.storage.sqlite.connection import Connect, Database, empty_log
+from terraflow.storage.sqlite.connection import Connect, Database, empty_log, move_log
 from terraflow.storage.sqlite.erasure import erase_some
-from terraflow.storage.sqlite.folder import DATABASE, make_folder
+from terraflow.storage.sqlite.folder import DATABASE, make_folder, plane_runs
 from terraflow.storage.sqlite.keys import Write
 from terraflow.storage.sqlite.ledger import SqliteLedger
 
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """How long a tool waits for the write lock: a busy plane holds it a few milliseconds at a time."""
+CUTS_MAX = 40
 
 
 class DatabaseMissing(Exception):
@@ -100,10 +102,23 @@ class Tools:
                 lambda write: erase_some(write, tenant=tenant, request_id=request_id, before=before, now=now)
             )
             total += erased
+        return Erased(total), self._emptied() if total else True
+
+    def _emptied(self) -> bool:
+        """Cut the log to nothing, holding the write lock only a moment at a time."""
+        writer = self._database.writer
         try:
-            return Erased(total), empty_log(self._database.writer).empty
+            writer.execute("PRAGMA busy_timeout=50")
+            for _ in range(CUTS_MAX):
+                move_log(writer)
+                if empty_log(writer).empty:
+                    return True
+                time.sleep(0.05)
         except sqlite3.OperationalError:
-            return Erased(total), False
+            return False
+        finally:
+            writer.execute(f"PRAGMA busy_timeout={int(PATIENCE_S * 1_000)}")
+        return False
 
     def close(self) -> None:
         """Let go of the files. Idempotent."""
@@ -126,7 +141,7 @@ def open_tools(folder: Path, *, make: bool = False, connect: Connect = sqlite3.c
         make_folder(folder)
     elif not (folder / DATABASE).exists():
         raise DatabaseMissing(f"there is no TerraFlow database in {folder}")
-    database = Database(folder / DATABASE, connect=connect, patience_s=PATIENCE_S)
+    database = Database(folder / DATABASE, connect=connect, patience_s=PATIENCE_S, guest=plane_runs(folder))
     try:
         database.open()
     except sqlite3.Error as error:
