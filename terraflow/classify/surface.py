@@ -118,11 +118,11 @@ class _Walk:
             self.value(value, group, depth, key)
 
     def value(self, value: Any, into: list[str], depth: int, key: str) -> None:
-        if depth > DEPTH_MAX:
-            raise TooDeep(DEPTH_MAX)
         kind = type(value)
         if kind is str:
             into.append(value)
+        elif depth > DEPTH_MAX and (kind is dict or kind is list):
+            raise TooDeep(DEPTH_MAX)
         elif kind is dict:
             if into is not self.outside and value.get("type") in ATTACHMENT_PARTS:
                 self.attachment(value, into, depth, value.get("media_type"))

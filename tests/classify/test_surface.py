@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from terraflow.classify.findings import TooDeep
 from terraflow.classify.scan import Scanner
 from terraflow.classify.surface import DEPTH_MAX, VOCABULARY, collect
+from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import SensitiveType
 
 CARD = "4111111111111111"
@@ -159,10 +161,17 @@ def nested(depth: int) -> Any:
 
 
 def test_a_document_nested_too_deep_is_refused() -> None:
-    collect({"metadata": nested(DEPTH_MAX - 2)})
-    for document in ({"metadata": nested(DEPTH_MAX)}, user(nested(DEPTH_MAX))):
+    """At the very depth at which the parser refuses too, so that no parsed body is refused here."""
+    for deepest, deeper in (
+        ({"metadata": nested(DEPTH_MAX - 1)}, {"metadata": nested(DEPTH_MAX)}),
+        (user(nested(DEPTH_MAX - 3)), user(nested(DEPTH_MAX - 2))),
+    ):
+        assert parse_json(json.dumps(deepest).encode()) == deepest
+        assert collect(deepest).bytes_total > 0
+        with pytest.raises(BadJson):
+            parse_json(json.dumps(deeper).encode())
         with pytest.raises(TooDeep):
-            collect(document)
+            collect(deeper)
     deep: Any = {"data": "x"}
     for _ in range(DEPTH_MAX):
         deep = {"source": deep}
