@@ -75,7 +75,7 @@ profile: setup bench-setup  ## where the plane's CPU goes under load (ARGS="--ca
 	@$(BIN)/python -m bench.profile_plane $(ARGS)
 
 docs: $(VENV)/.docs  ## the documentation as a site in build/site; a broken link or a page outside the menu fails
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the documentation is in build/site/index.html"
 
 trust: setup-dev  ## the long proofs, one after the other (an hour or more; ARGS=NAME for one of them)
