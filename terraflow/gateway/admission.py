@@ -53,7 +53,7 @@ class Admission:
         """Take a place, waiting for one at most `timeout_s`. Whoever gets YES MUST call `leave` once."""
         if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
             return Admitted.TENANT_FULL
-        if timeout_s <= 0:
+        if not timeout_s > 0:
             return Admitted.TOO_LATE
         if self._running < self._rule.running_max:
             self._running += 1

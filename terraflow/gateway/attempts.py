@@ -56,6 +56,15 @@ def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int)
         for rule in workload.budgets
         if rule.limit_micro_usd is not None
     }
+    lines = budget_lines(
+        tenant=workload.tenant,
+        business_unit=workload.business_unit,
+        workload=workload.id,
+        limits=limits,
+        at=plane.clock.now(),
+    )
+    if type(lines) is not tuple or not lines:
+        raise TypeError("a reservation touches no budget")
     return Reservation(
         id=f"{x.request_id}/{x.attempts_opened}",
         request_id=x.request_id,
@@ -63,13 +72,7 @@ def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int)
         capability=route.capability.id,
         amount=amount,
         chargeable=amount > 0,
-        lines=budget_lines(
-            tenant=workload.tenant,
-            business_unit=workload.business_unit,
-            workload=workload.id,
-            limits=limits,
-            at=plane.clock.now(),
-        ),
+        lines=lines,
     )
 
 
@@ -89,8 +92,10 @@ async def open_trial(
     left = x.deadline - plane.clock.monotonic()
     with x.presence.interruptible():
         taken = await plane.capacity.take(route.capability.id, definition.in_flight_max, left)
-    if not taken:
+    if taken is False:
         return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
+    if taken is not True:
+        raise TypeError("nobody knows whether there is a slot")
     now = plane.clock.monotonic()
     plane.health.began(route.capability.id, now)
     trial = Trial(route, why, request, now)

@@ -23,6 +23,9 @@ def intent_entry(plane: Plane, x: Exchange, reservation: Reservation | None) -> 
     """The decision as far as it got."""
     resolution = x.resolution
     workload = None if resolution is None else resolution.workload
+    request = _request(x)
+    if type(request) is not record.Request:
+        raise TypeError("the request's facts are unknown")
     intent = record.Intent(
         schema=record.SCHEMA,
         request_id=x.request_id,
@@ -37,7 +40,7 @@ def intent_entry(plane: Plane, x: Exchange, reservation: Reservation | None) -> 
         contract=None
         if workload is None
         else record.Contract(id=workload.contract.id, version=workload.contract.version),
-        request=_request(x),
+        request=request,
         policy=tuple([_policy_row(x, verdict) for verdict in x.verdicts]),
         plan=() if x.plan is None else tuple([route.capability.id for route in x.plan.routes]),
         reserved_micro_usd=0 if reservation is None else reservation.amount,

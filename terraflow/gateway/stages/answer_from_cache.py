@@ -29,6 +29,8 @@ async def answer_from_cache(plane: Plane, x: Exchange) -> StepOutcome:
     if contract.response_cache is None:
         return CONTINUE
     x.cache_key = _key(x)
+    if type(x.cache_key) is not str:
+        raise TypeError("no cache key")
     found = await plane.store.find_answer(x.caller.tenant, x.cache_key, plane.clock.now())
     if found is None or found.producer not in x.permitted:
         return CONTINUE

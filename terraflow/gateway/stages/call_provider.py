@@ -23,7 +23,7 @@ from terraflow.gateway.recovery import Ended, Retry, decide_next
 from terraflow.gateway.routing import next_with_room
 from terraflow.gateway.running import CallerLeft
 from terraflow.gateway.stages.flow import Flow
-from terraflow.ports.upstream import Failure, ProviderFailure
+from terraflow.ports.upstream import Call, Failure, ProviderFailure
 
 _JITTER = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
 
@@ -73,6 +73,8 @@ def _refusal(step: Ended, failed: ProviderFailure) -> Refuse:
 async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | None:
     provider = plane.providers.provider(trial.route.capability.id)
     call = call_of(plane, x, trial)
+    if type(call) is not Call:
+        raise TypeError("there is nothing to ask the provider")
     try:
         with x.presence.interruptible():
             if x.flows:

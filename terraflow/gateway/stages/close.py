@@ -42,14 +42,21 @@ async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
             log.error("closing failed: %s", place_of(fault))
             closed = await _record_fault(plane, x)
     finally:
+        _let_go(plane, x)
+    plane.telemetry.closed(x, closed)
+    return closed
+
+
+def _let_go(plane: Plane, x: Exchange) -> None:
+    try:
         if x.trial is not None:
-            plane.capacity.give_back(x.trial.route.capability.id)
-            plane.health.abandoned(x.trial.route.capability.id)
+            capability = x.trial.route.capability.id
+            plane.health.abandoned(capability)
+            plane.capacity.give_back(capability)
+    finally:
         if x.admitted:
             plane.admission.leave(x.caller.tenant)
         plane.running.ended(x.request_id)
-    plane.telemetry.closed(x, closed)
-    return closed
 
 
 async def _record_fault(plane: Plane, x: Exchange) -> Closed:

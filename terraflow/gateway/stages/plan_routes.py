@@ -16,6 +16,7 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
+from terraflow.gateway.routing import has_room
 
 
 async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
@@ -58,7 +59,7 @@ def _condition(plane: Plane, capability: Capability, now: float) -> Condition:
         secret_present=plane.providers.ready(capability.id),
         healthy=plane.health.healthy(capability.id, now),
         inside_boundary=plane.providers.inside_boundary(capability.id),
-        has_free_slot=plane.capacity.free(capability.id, capability.in_flight_max) != 0,
+        has_free_slot=has_room(plane, capability),
         recent_faults=plane.health.recent_faults(capability.id),
     )
 

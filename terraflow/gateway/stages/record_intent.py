@@ -8,7 +8,7 @@ from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry
 from terraflow.gateway.routing import next_with_room
-from terraflow.ports.store import NoRoom, Reserved
+from terraflow.ports.store import Entry, NoRoom, Reservation, Reserved
 
 
 async def record_intent(plane: Plane, x: Exchange) -> StepOutcome:
@@ -17,7 +17,10 @@ async def record_intent(plane: Plane, x: Exchange) -> StepOutcome:
     x.first_route = next_with_room(plane, x, 0)
     route = x.plan.routes[x.first_route]
     reservation = reservation_for(plane, x, route, route.worst_case_micro_usd)
-    found = await plane.store.begin((intent_entry(plane, x, reservation),), reservation)
+    intent = intent_entry(plane, x, reservation)
+    if type(reservation) is not Reservation or type(intent) is not Entry:
+        raise TypeError("there is no intent to record, or nothing is reserved for it")
+    found = await plane.store.begin((intent,), reservation)
     if type(found) is NoRoom:
         return no_room(found)
     if type(found) is not Reserved:

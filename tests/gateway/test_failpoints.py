@@ -1,0 +1,188 @@
+"""A failpoint at every call of the decision path: whatever it does instead of its work, no provider is called.
+
+Every name that a step calls before the provider is replaced in turn, by each kind of fault. A few calls may answer
+"nothing" and mean it (no cached answer, no rate to wait for); those answers are in `MEANT`, and only those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from terraflow.gateway import attempts, recording
+from terraflow.gateway.http import service
+from terraflow.gateway.stages import (
+    admit,
+    answer_from_cache,
+    call_provider,
+    check_bundle,
+    claim_key,
+    classify,
+    limit_rate,
+    plan_routes,
+    record_intent,
+    resolve_workload,
+)
+from tests.harness.bundle import document, purpose, sim
+from tests.harness.inside import Inside, plane_inside
+
+
+def _raise() -> Any:
+    raise RuntimeError("a fault of the test")
+
+
+def _time_out() -> Any:
+    raise TimeoutError
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "exception": _raise,
+    "timeout": _time_out,
+    "none": lambda: None,
+    "nan": lambda: float("nan"),
+    "wrong type": object,
+    "empty": lambda: (),
+}
+
+
+class Point(NamedTuple):
+    """A name that is called: an attribute of a module, or of a part of the running plane."""
+
+    of: str
+    name: str
+
+
+MODULES = {
+    "service": service,
+    "check_bundle": check_bundle,
+    "resolve_workload": resolve_workload,
+    "claim_key": claim_key,
+    "limit_rate": limit_rate,
+    "admit": admit,
+    "classify": classify,
+    "plan_routes": plan_routes,
+    "answer_from_cache": answer_from_cache,
+    "record_intent": record_intent,
+    "call_provider": call_provider,
+    "attempts": attempts,
+    "recording": recording,
+}
+
+POINTS = [
+    Point("service", "parse_head"),
+    Point("service", "authenticate"),
+    Point("service", "parse_declared"),
+    Point("service", "read_body"),
+    Point("plane.store", "find_key"),
+    Point("plane.clock", "monotonic"),
+    Point("plane.clock", "now"),
+    Point("plane.bundles", "active"),
+    Point("resolve_workload", "resolve"),
+    Point("plane.store", "claim"),
+    Point("claim_key", "_digest"),
+    Point("plane.rate", "take"),
+    Point("plane.admission", "enter"),
+    Point("classify", "collect"),
+    Point("classify", "class_of"),
+    Point("classify", "_defaults"),
+    Point("plane.scanner", "scan"),
+    Point("plan_routes", "decide_routes"),
+    Point("plan_routes", "worst_case_of"),
+    Point("plan_routes", "RequestFacts"),
+    Point("plan_routes", "_conditions"),
+    Point("plan_routes", "_condition"),
+    Point("plane.providers", "ready"),
+    Point("plane.providers", "inside_boundary"),
+    Point("plane.health", "healthy"),
+    Point("plane.health", "recent_faults"),
+    Point("plane.capacity", "free"),
+    Point("answer_from_cache", "_key"),
+    Point("plane.store", "find_answer"),
+    Point("record_intent", "next_with_room"),
+    Point("record_intent", "reservation_for"),
+    Point("record_intent", "intent_entry"),
+    Point("recording", "_request"),
+    Point("attempts", "budget_lines"),
+    Point("plane.store", "begin"),
+    Point("call_provider", "open_trial"),
+    Point("call_provider", "call_of"),
+    Point("plane.capacity", "take"),
+]
+
+MEANT = {
+    (Point("plane.rate", "take"), "none"),
+    (Point("plane.store", "find_answer"), "none"),
+    (Point("plane.capacity", "free"), "none"),
+}
+"""Answers of "nothing" that are an answer: the request goes on, and rightly."""
+
+BODY = {"model": "w", "messages": [{"role": "user", "content": "hello"}]}
+HEADERS = {"idempotency-key": "k"}
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    made = purpose("w", sim("m"), sim("n"), requests_per_minute=1000, response_cache={"ttl_s": 60}, egress="burst")
+    async with plane_inside(tmp_path / "data", document(made)) as plane:
+        yield plane
+
+
+@pytest.fixture
+def fault(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point, str], None]]:
+    def plant(point: Point, kind: str) -> None:
+        if point.of in MODULES:
+            owner: Any = MODULES[point.of]
+        else:
+            owner = type(getattr(inside.parts.plane, point.of.removeprefix("plane.")))
+        real = getattr(owner, point.name)
+        make = KINDS[kind]
+
+        async def later(*_: Any, **__: Any) -> Any:
+            return make()
+
+        monkeypatch.setattr(owner, point.name, later if inspect.iscoroutinefunction(real) else lambda *_, **__: make())
+
+    yield plant
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.of}.{point.name}")
+async def test_a_fault_before_the_call_makes_none(
+    inside: Inside, fault: Callable[[Point, str], None], point: Point, kind: str
+) -> None:
+    fault(point, kind)
+    async with asyncio.timeout(20):
+        heard = await inside.chat(BODY, **HEADERS)
+    if (point, kind) in MEANT:
+        assert (heard.status, inside.upstream_calls) == (200, 1)
+        return
+    assert inside.upstream_calls == 0, heard
+    assert heard.status >= 400
+    assert "fault of the test" not in str(heard.body)
+
+
+async def test_without_a_fault_it_is_called_and_every_point_is_on_the_way(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: set[Point] = set()
+    for point in POINTS:
+        if point.of in MODULES:
+            owner: Any = MODULES[point.of]
+        else:
+            owner = type(getattr(inside.parts.plane, point.of.removeprefix("plane.")))
+        real = getattr(owner, point.name)
+
+        def watched(*given: Any, _real: Any = real, _point: Point = point, **named: Any) -> Any:
+            passed.add(_point)
+            return _real(*given, **named)
+
+        monkeypatch.setattr(owner, point.name, watched)
+    heard = await inside.chat(BODY, **HEADERS)
+    assert (heard.status, inside.upstream_calls) == (200, 1)
+    assert passed == set(POINTS)
