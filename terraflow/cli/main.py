@@ -30,6 +30,9 @@ COMMANDS = (
     Command("verify",   "terraflow.cli.verify",   "Verify exported evidence with the log's public key, offline."),
     Command("evidence", "terraflow.cli.evidence", "Export a tenant's log, or print its verifier key."),
     Command("bundle",   "terraflow.cli.bundle",   "Write, sign, check, activate and show bundles."),
+    Command("key",      "terraflow.cli.key",      "Make, list, revoke and rotate applications' API keys."),
+    Command("backup",   "terraflow.cli.backup",   "Copy a data folder, consistent, while its plane runs."),
+    Command("erase",    "terraflow.cli.erase",    "Remove stored answers, by request or by age."),
     Command("reason",   "terraflow.cli.reason",   "What a reason code means and what to do about it."),
 )
 # fmt: on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 
 from terraflow.core.types import Instant
 from terraflow.ports.store import BudgetLine, Entry, KeyClaim, Reservation, StoredAnswer
@@ -59,3 +60,7 @@ def answer(
     request: str, data: bytes = b"the answer", *, cache_key: str | None = None, tenant: str = "acme"
 ) -> StoredAnswer:
     return StoredAnswer(tenant, request, data, Instant(NOW + HOUR), cache_key, "cap")
+
+
+def files_with(folder: Path, text: bytes) -> list[str]:
+    return [path.name for path in folder.iterdir() if text in path.read_bytes()]

@@ -19,7 +19,7 @@ from terraflow.storage.sqlite.folder import DATABASE, FolderInUse, plane_runs
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
-from tests.storage.makers import NOW, SetClock, answer, entry, line, request_id, reservation
+from tests.storage.makers import NOW, SetClock, answer, entry, files_with, line, request_id, reservation
 
 
 class Disk:
@@ -52,10 +52,6 @@ class Disk:
                 return super().cursor(factory)
 
         return sqlite3.connect(path, factory=Connection, **options)
-
-
-def files_with(folder: Path, text: bytes) -> list[str]:
-    return [path.name for path in folder.iterdir() if text in path.read_bytes()]
 
 
 async def until_up(store: SqliteStore) -> None:

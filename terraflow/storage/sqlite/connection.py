@@ -170,7 +170,7 @@ class Database:
                 ensure_schema(writer)
                 if not empty_log(writer).durable:
                     raise StoreUnavailable("another process reads an older state, so the log cannot be synced")
-        _verify_tail(writer)
+        verify_tail(writer)
         self._cursor = writer.cursor()
         self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
         self._reader.execute("PRAGMA query_only=ON")
@@ -298,7 +298,8 @@ def empty_log(connection: sqlite3.Connection) -> LogState:
     return LogState(durable=frames == moved, empty=not busy)
 
 
-def _verify_tail(connection: sqlite3.Connection) -> None:
+def verify_tail(connection: sqlite3.Connection) -> None:
+    """Hash the newest leaves of every log again. Raises DatabaseUnusable if one is missing or was changed."""
     for (no,) in connection.execute("SELECT no FROM tenant").fetchall():
         rows = connection.execute(
             "SELECT position, data, hash FROM leaf WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT ?",

@@ -1,0 +1,68 @@
+"""`terraflow erase`: remove stored answers, by request or by age, beside a running plane or without one.
+
+Evidence is never erased: it holds no content.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
+
+
+def command(
+    request: Annotated[str | None, typer.Option(help="The request whose answer goes.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Answers of this age and more, such as 30d or 12h.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Answers whose time is over.")] = False,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's; else everybody's.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data folder; overrides data_dir.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (TOML); TERRAFLOW_<KEY> overrides it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Remove stored answers, by request or by age. Exits with 1 if some of it may still lie in a file."""
+    import json
+
+    from terraflow.app.runtime import SystemClock
+    from terraflow.app.settings import BadSettings, environment, load_settings
+    from terraflow.core.types import MICRO, Instant
+    from terraflow.ports.store import StoreUnavailable
+    from terraflow.storage.sqlite.schema import DatabaseUnusable
+    from terraflow.storage.sqlite.tools import DatabaseMissing, open_tools
+
+    if [request is not None, older_than is not None, expired].count(True) != 1:
+        _fail("say which answers: one of --request ID, --older-than AGE, --expired", 2)
+    now = SystemClock().now()
+    before = None if older_than is None else Instant(now - parse_age_s(older_than) * MICRO)
+    try:
+        settings = load_settings(config, environment(), data_dir=data)
+        with open_tools(Path(settings.data_dir)) as tools:
+            erased, gone = tools.erase(now=now, tenant=tenant, request_id=request, before=before)
+    except (BadSettings, DatabaseMissing) as bad:
+        _fail(str(bad), 2)
+    except (DatabaseUnusable, StoreUnavailable) as trouble:
+        _fail(str(trouble), 1)
+    if as_json:
+        print(json.dumps({"answers": erased.answers, "gone_from_files": gone}))
+    else:
+        print(f"{erased.answers} answers erased")
+    if not gone:
+        _fail("another process reads the database, so the log still holds them: erase again when it has ended", 1)
+
+
+def parse_age_s(text: str) -> int:
+    """Seconds of an age such as `30d`, `12h`, `5m`, `10s`. Ends the command for anything else."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        _fail("an age is a number and one of s, m, h, d, such as 30d", 2)
+    return int(found["number"]) * UNITS_S[found["unit"]]
+
+
+def _fail(said: str, code: int) -> NoReturn:
+    print(f"terraflow erase: {said}", file=sys.stderr)
+    raise typer.Exit(code)

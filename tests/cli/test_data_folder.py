@@ -1,0 +1,166 @@
+"""`terraflow key`, `erase` and `backup` on a data folder: output, errors, exit codes, and what is left in files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from terraflow.cli.main import application
+from terraflow.ports.store import KeyHolder, Settlement
+from terraflow.storage.sqlite.folder import DATABASE
+from terraflow.storage.sqlite.store import SqliteStore, open_store
+from terraflow.storage.sqlite.tools import open_tools
+from tests.storage.durability import Acknowledged, problems
+from tests.storage.makers import SetClock, answer, entry, files_with, line, request_id, reservation
+
+
+async def terraflow(*arguments: object, code: int = 0) -> Result:
+    """Run a command in a thread, so that a store of the same test can go on."""
+    asked = [str(argument) for argument in arguments]
+    done = await asyncio.to_thread(lambda: CliRunner().invoke(application(asked), asked))
+    assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+    return done
+
+
+async def as_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await terraflow(*arguments, "--json", code=code)).stdout)
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    open_tools(folder, make=True).close()
+    return folder
+
+
+async def fill(store: SqliteStore) -> list[str]:
+    requests = [request_id() for _ in range(5)]
+    for request in requests:
+        await store.begin([entry(request)], reservation(request, 5, line(100)))
+        ending = Settlement(f"{request}/1", 3)
+        await store.finish([entry(request, "outcome")], [ending], answer(request, b"PLAINTEXT-CANARY " * 99))
+    return requests
+
+
+async def test_a_key_works_at_once_on_a_running_plane_and_only_its_digest_is_kept(data: Path) -> None:
+    store = open_store(data, clock=SetClock())
+    made = await as_json("key", "create", "--data", data, "--tenant", "acme", "--application", "app")
+    digest = hashlib.sha256(made["api_key"].encode()).hexdigest()
+    assert await store.find_key(digest) == KeyHolder("acme", "app", made["id"])
+    listed = await as_json("key", "list", "--data", data, "--tenant", "acme")
+    assert [(row["id"], row["application"]) for row in listed["keys"]] == [(made["id"], "app")]
+    assert made["api_key"] not in json.dumps(listed)
+
+    new = await as_json("key", "rotate", made["id"], "--data", data, "--tenant", "acme")
+    assert await store.find_key(digest) is None
+    assert await store.find_key(hashlib.sha256(new["api_key"].encode()).hexdigest()) is not None
+    await terraflow("key", "revoke", new["id"], "--data", data)
+    assert await store.keys("acme") == []
+    await store.close()
+    assert files_with(data, made["api_key"].encode()) == []
+
+
+async def test_a_printed_key_is_alone_on_standard_output(data: Path) -> None:
+    done = await terraflow("key", "create", "--data", data, "--tenant", "acme", "--application", "app")
+    assert done.stdout.startswith("tf_") and len(done.stdout) == 47
+    assert "not shown again" in done.stderr
+
+
+async def test_keys_that_are_not_there_and_folders_that_are_none(data: Path, tmp_path: Path) -> None:
+    for arguments in (("revoke", "key_0"), ("rotate", "key_0", "--tenant", "acme")):
+        assert "no live key key_0" in (await terraflow("key", *arguments, "--data", data, code=1)).stderr
+    nothing = await terraflow("key", "list", "--tenant", "acme", "--data", tmp_path / "none", code=2)
+    assert "no TerraFlow database" in nothing.stderr
+    await terraflow("key", "create", "--tenant", "No!", "--application", "a", "--data", data, code=2)
+
+
+async def test_erasing_beside_a_running_plane_leaves_nothing_in_any_file(data: Path) -> None:
+    store = open_store(data, clock=SetClock())
+    requests = await fill(store)
+    assert await as_json("erase", "--request", requests[0], "--tenant", "globex", "--data", data) == {
+        "answers": 0,
+        "gone_from_files": True,
+    }
+    assert (await as_json("erase", "--request", requests[0], "--data", data))["answers"] == 1
+    assert (await as_json("erase", "--expired", "--data", data))["answers"] in (0, 4)
+    await terraflow("erase", "--older-than", "0s", "--data", data)
+    assert files_with(data, b"PLAINTEXT-CANARY") == []
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--expired", "--older-than", "1d"), ("--older-than", "1 day"), ("--older-than", "-1d")]
+)
+async def test_an_erasure_that_does_not_say_what_is_refused(data: Path, arguments: tuple[str, ...]) -> None:
+    await terraflow("erase", *arguments, "--data", data, code=2)
+
+
+async def test_a_backup_of_a_busy_plane_is_a_whole_folder_that_a_plane_opens(data: Path, tmp_path: Path) -> None:
+    for folder, names in (("keys", ("log.pem", "log.pub.pem")), ("marks", ("acme.checkpoint",))):
+        (data / folder).mkdir()
+        for name in names:
+            (data / folder / name).write_text(name)
+    store = open_store(data, clock=SetClock())
+    await fill(store)
+    writing = asyncio.create_task(busy(store))
+    made = await as_json("backup", "--data", data, "--out", tmp_path / "copy")
+    writing.cancel()
+    assert made["records"]["acme"] >= 10 and made["private_keys"] is False
+    assert sorted(made["files"]) == ["keys/log.pub.pem", "marks/acme.checkpoint", DATABASE]
+    copy = tmp_path / "copy"
+    for name, digest in made["files"].items():
+        assert hashlib.sha256((copy / name).read_bytes()).hexdigest() == digest
+    assert sorted(path.name for path in copy.iterdir()) == ["backup.json", "keys", "marks", DATABASE]
+    assert all(stat.S_IMODE((copy / name).stat().st_mode) & 0o077 == 0 for name in (DATABASE, "backup.json"))
+    assert problems(copy, Acknowledged()) == []
+    again = open_store(copy, clock=SetClock())
+    assert again.ledger.size("acme") == made["records"]["acme"]
+    await again.close()
+    await store.close()
+
+
+async def busy(store: SqliteStore) -> None:
+    while True:
+        request = request_id()
+        await store.begin([entry(request)], None)
+        await store.finish([entry(request, "outcome")])
+
+
+async def test_a_backup_has_keys_and_answers_as_asked(data: Path, tmp_path: Path) -> None:
+    (data / "keys").mkdir()
+    (data / "keys" / "log.pem").write_text("private")
+    store = open_store(data, clock=SetClock())
+    await fill(store)
+    with_keys = await as_json("backup", "--data", data, "--out", tmp_path / "a", "--with-keys")
+    assert "keys/log.pem" in with_keys["files"]
+    assert b"PLAINTEXT-CANARY" in (tmp_path / "a" / DATABASE).read_bytes()
+    await terraflow("backup", "--data", data, "--out", tmp_path / "b", "--without-answers")
+    assert b"PLAINTEXT-CANARY" not in (tmp_path / "b" / DATABASE).read_bytes()
+    await store.close()
+
+
+async def test_a_backup_goes_into_an_empty_folder_from_one_that_has_a_database(data: Path, tmp_path: Path) -> None:
+    assert "not empty" in (await terraflow("backup", "--data", data, "--out", data, code=2)).stderr
+    await terraflow("backup", "--data", tmp_path / "none", "--out", tmp_path / "x", code=2)
+    assert not (tmp_path / "x").exists()
+
+
+async def test_a_damaged_database_gives_no_backup(data: Path, tmp_path: Path) -> None:
+    store = open_store(data, clock=SetClock())
+    await fill(store)
+    await store.close()
+    raw = bytearray((data / DATABASE).read_bytes())
+    at = raw.find(b'{"kind":"intent"')
+    raw[at + 2] ^= 1
+    (data / DATABASE).write_bytes(raw)
+    await terraflow("backup", "--data", data, "--out", tmp_path / "copy", code=1)
+    assert not (tmp_path / "copy" / DATABASE).exists()
