@@ -1,4 +1,5 @@
-"""The providers of the active bundle: opened when a bundle comes into force, closed when it no longer names them."""
+"""The providers of the active bundle: opened before a bundle comes into force, closed some time after one that does
+not name them has: a request keeps the bundle that it began under, and so its providers, until its deadline."""
 
 from __future__ import annotations
 
@@ -34,11 +35,14 @@ class OpenProviders:
         self._outbound = Outbound(networks, connections_max=settings.upstream_connections_max)
         self._clock = clock
         self._wrap = wrap
+        self._stay_s = settings.deadline_ms_max / 1000
         self._open: dict[str, _Entry] = {}
+        self._leaving: dict[str, float] = {}
 
     async def follow(self, bundle: Bundle) -> None:
-        """Open what the bundle names, close what it no longer does."""
+        """Open what the bundle names; close what none has named for as long as a request may take."""
         wanted = bundle.capabilities
+        now = self._clock.monotonic()
         for name, capability in wanted.items():
             known = self._open.get(name)
             if known is not None and known.capability == capability:
@@ -49,7 +53,9 @@ class OpenProviders:
             self._open[name] = _Entry(capability, opened, self._wrap(name, opened.provider), ready)
             if known is not None:
                 await known.provider.close()
-        for name in [name for name in self._open if name not in wanted]:
+        self._leaving = {name: self._leaving.get(name, now + self._stay_s) for name in self._open if name not in wanted}
+        for name in [name for name, until in self._leaving.items() if until <= now]:
+            del self._leaving[name]
             await self._open.pop(name).provider.close()
 
     def provider(self, capability: str) -> Provider:
