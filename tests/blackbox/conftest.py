@@ -1,0 +1,117 @@
+"""What the black-box tests share: bounded time, planes that end with their tests, and their errors in reports."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.bundle import Json
+from tests.harness.caller import CANARY, Caller
+from tests.harness.checks import Checks
+from tests.harness.folder import DataFolder
+from tests.harness.plane import RUNNING, Plane
+from tests.harness.upstreams import Upstreams
+from tests.raised import Raised
+
+TEST_S = 60
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """No test takes longer than a minute, whatever it waits for."""
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError(f"the test has run for {TEST_S} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(TEST_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A failed test shows what the running planes wrote."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"standard error of {plane.folder.path.name}", plane.errors()) for plane in RUNNING]
+    return report
+
+
+@pytest.fixture
+def checks(raised: Raised) -> Checks:
+    """The checks of this test."""
+    return Checks(raised)
+
+
+class Site:
+    """A plane that runs, and an application of its first tenant that calls it."""
+
+    def __init__(self, plane: Plane, api_key: str, stack: ExitStack) -> None:
+        self.plane = plane
+        self.folder = plane.folder
+        self._stack = stack
+        self.caller = self.caller_with(api_key)
+
+    def caller_with(self, api_key: str) -> Caller:
+        """Another application, or another key."""
+        caller = Caller(self.plane, api_key)
+        self._stack.callback(caller.close)
+        return caller
+
+
+Launch = Callable[..., Site]
+Prepare = Callable[[DataFolder], None]
+
+
+def launcher(path: Path) -> Iterator[Launch]:
+    """Starts planes over fresh data folders in `path`, stops them at the end, and looks at what they left.
+
+    No file of a data folder and no line of standard error may hold what a caller wrote, or a key; no money may be
+    left reserved, and what is posted is what the outcomes say.
+    """
+    with ExitStack() as stack:
+        sites: list[Site] = []
+
+        def launch(document: Json | None, *, prepare: Prepare | None = None, **options: Any) -> Site:
+            folder = DataFolder(path / f"plane-{len(sites)}")
+            if document is not None:
+                folder.activate(document)
+            api_key = folder.issue_key()
+            if prepare is not None:
+                prepare(folder)
+            site = Site(stack.enter_context(Plane(folder, **options)), api_key, stack)
+            sites.append(site)
+            return site
+
+        yield launch
+    for site in sites:
+        assert site.folder.loose_ends() == []
+        texts = (CANARY, site.caller.api_key)
+        assert site.folder.files_with(*texts) == []
+        assert not any(text in site.plane.log.read_text() for text in texts)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Planes of one test."""
+    yield from launcher(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def launch_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """Planes that the tests of one file share."""
+    yield from launcher(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture(scope="module")
+def upstreams() -> Iterator[Upstreams]:
+    """The vendors of one file."""
+    with Upstreams() as running:
+        yield running

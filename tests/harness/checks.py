@@ -1,0 +1,189 @@
+"""What every refusal, every answer and every record must look like, whatever its code.
+
+1. Each check records the code as seen over the wire (`tests.raised`).
+2. A refusal is checked in all its parts: status, headers, body, record, and that it cost what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx2
+
+from terraflow.core.reasons import Governed, ModelApi, reason
+from terraflow.core.types import usd
+from tests.harness.caller import CANARY, Caller
+from tests.raised import Raised
+
+Json = dict[str, Any]
+
+REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
+_FACTS = {"request_id", "reason_code", "reasons", "detail", "details", "capability", "cost_usd"}
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    422: "unprocessable_entity_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+
+class Checks:
+    """The checks of one test."""
+
+    def __init__(self, raised: Raised) -> None:
+        self.raised = raised
+
+    def refused(
+        self,
+        caller: Caller,
+        response: httpx2.Response,
+        code: Governed,
+        *,
+        detail: str = "",
+        cost: int = 0,
+        capability: str | None = None,
+        retry_after: bool = False,
+        recorded: bool = True,
+    ) -> Json:
+        """A governed refusal; gives the body's `terraflow` object. `recorded` False: the store was not there."""
+        assert self.raised(response) is code, response.text
+        row, headers = reason(code), response.headers
+        assert response.status_code == row.status
+        assert CANARY.encode() not in response.content
+        assert headers["content-type"] == "application/json"
+        assert headers["x-terraflow-reason"] == code
+        assert REQUEST_ID.fullmatch(headers["x-terraflow-request-id"])
+        assert headers["x-terraflow-cost-usd"] == usd(cost)
+        assert headers.get("x-terraflow-capability") == capability
+        assert {"x-terraflow-savings-usd", "x-terraflow-idempotent-replay"}.isdisjoint(headers)
+        self._retry(response, retry_after, row.retry)
+        body = response.json()
+        self._error(body, response.status_code, code)
+        facts: Json = body["terraflow"]
+        assert set(facts) == _FACTS
+        assert facts["request_id"] == headers["x-terraflow-request-id"]
+        assert facts["reason_code"] == code
+        assert facts["reasons"] == [code]
+        assert facts["detail"] == detail
+        assert facts["capability"] == capability
+        assert facts["cost_usd"] == usd(cost)
+        if recorded:
+            self.recorded(caller, response, code, cost=cost, detail=detail)
+        return facts
+
+    def answered(
+        self,
+        caller: Caller,
+        response: httpx2.Response,
+        code: Governed = Governed.PERMITTED,
+        *,
+        capability: str,
+        cost: int | None = None,
+        also: tuple[Governed, ...] = (Governed.PERMITTED,),
+    ) -> Json:
+        """A whole governed answer; gives its body. `cost` None: whatever its usage costs, recorded alike."""
+        assert self.raised(response) is code, response.text
+        headers = response.headers
+        assert response.status_code == 200
+        assert headers["x-terraflow-reason"] == code
+        assert headers["x-terraflow-capability"] == capability
+        assert {"retry-after", "x-should-retry"}.isdisjoint(headers)
+        body: Json = response.json()
+        assert body["object"] == "chat.completion"
+        assert body["id"] == "chatcmpl-" + headers["x-terraflow-request-id"].removeprefix("req_")
+        assert body["model"] == capability
+        facts = body["terraflow"]
+        assert facts["request_id"] == headers["x-terraflow-request-id"]
+        assert facts["reason_code"] == code
+        assert set(facts["reasons"]) == {code, *also}
+        assert facts["cost_usd"] == headers["x-terraflow-cost-usd"]
+        if cost is None:
+            usage = body["usage"]
+            cost = usage["prompt_tokens"] + 2 * usage["completion_tokens"]
+        assert facts["cost_usd"] == usd(cost)
+        self.recorded(caller, response, code, cost=cost)
+        return body
+
+    def recorded(
+        self, caller: Caller, response: httpx2.Response, code: Governed, *, cost: int = 0, detail: str = ""
+    ) -> Json:
+        """The request's record: intent and outcome, with this code and cost; gives the outcome."""
+        return self.outcome(caller, response.headers["x-terraflow-request-id"], code, cost=cost, detail=detail)
+
+    def outcome(
+        self, caller: Caller, request_id: str, code: Governed, *, cost: int | None = None, detail: str | None = None
+    ) -> Json:
+        """What was recorded of a request, by its id; `cost` or `detail` None are not compared."""
+        found = caller.evidence(request_id)
+        assert CANARY not in str(found)
+        assert [part["kind"] for part in found["records"]] == ["intent", "outcome"]
+        outcome: Json = found["outcome"]
+        self.raised.code(code, outcome)
+        assert outcome["reason_code"] == code
+        assert outcome["status"] == reason(code).status or code is Governed.IDEMPOTENCY_REPLAY
+        posted = outcome.get("cost_micro_usd", 0)
+        assert posted == sum(attempt.get("cost_micro_usd", 0) for attempt in outcome.get("attempts", ()))
+        if cost is not None:
+            assert posted == cost
+        if detail is not None:
+            assert outcome.get("detail", "") == detail
+        return outcome
+
+    def ungoverned(
+        self, response: httpx2.Response, code: Governed | ModelApi, *, field: str | None = None, named: bool = True
+    ) -> Json:
+        """An error from before governance: no reason header, no cost; `named` says whether it has a request id.
+        Gives its first problem, if it has one."""
+        assert self.raised(response) is code, response.text
+        self.ungoverned_parts(response.status_code, dict(response.headers), response.json(), code, field, named)
+        assert CANARY.encode() not in response.content
+        problems: list[Json] = response.json()["terraflow"]["details"]["problems"]
+        assert len(problems) <= 3
+        return problems[0] if problems else {}
+
+    def ungoverned_parts(
+        self,
+        status: int,
+        headers: dict[str, str],
+        body: Json,
+        code: Governed | ModelApi,
+        field: str | None,
+        named: bool,
+    ) -> None:
+        """The same of a response in its parts."""
+        assert status == reason(code).status
+        assert {"x-terraflow-reason", "x-terraflow-cost-usd", "x-terraflow-capability"}.isdisjoint(headers)
+        assert headers["x-should-retry"] == "false"
+        assert ("x-terraflow-request-id" in headers) is named
+        if named:
+            assert REQUEST_ID.fullmatch(headers["x-terraflow-request-id"])
+        self._error(body, status, code, param=field)
+        facts = body["terraflow"]
+        assert set(facts) == {"request_id", "detail", "details"}
+        assert facts["request_id"] == headers.get("x-terraflow-request-id")
+
+    @staticmethod
+    def _retry(response: httpx2.Response, retry_after: bool, retry: bool) -> None:
+        headers = response.headers
+        assert ("retry-after" in headers) is retry_after
+        if retry_after:
+            assert int(headers["retry-after"]) >= 1
+        assert (headers.get("x-should-retry") == "false") is (not retry and not retry_after)
+
+    @staticmethod
+    def _error(body: Json, status: int, code: Governed | ModelApi, param: str | None = None) -> None:
+        assert set(body) == {"error", "terraflow"}
+        error = body["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["code"] == code
+        assert error["type"] == _ERROR_TYPES[status]
+        assert error["message"].startswith(reason(code).meaning)
+        assert error["param"] == param
