@@ -102,9 +102,7 @@ def other_lines(results: Results) -> str:
     """What fits no table: leaving, records, the long run, the start."""
     lines = []
     for server, left in results.get("leaving", {}).items():
-        closed = (
-            f"p50 {number(left['p50_ms'])} ms, worst {number(left['worst_ms'])} ms" if left["closed"] else "never"
-        )
+        closed = f"p50 {number(left['p50_ms'])} ms, worst {number(left['worst_ms'])} ms" if left["closed"] else "never"
         lines.append(
             f"- Upstream closed after the client left, {_named(results, server)}: {closed}"
             f" ({left['closed']} of {left['trials']} within {left['waited_ms']:.0f} ms)."

@@ -233,9 +233,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--parts", default="mock,plane,litellm", help="which of mock, plane, litellm")
     parser.add_argument("--json", type=Path, help="also write everything that was measured to this file")
     parser.add_argument("--write", type=Path, help="replace the measured section of this page")
-    parser.add_argument(
-        "--data", type=Path, help="where the plane's data goes (default: a new folder under build/)"
-    )
+    parser.add_argument("--data", type=Path, help="where the plane's data goes (default: a new folder under build/)")
     return parser.parse_args(arguments)
 
 

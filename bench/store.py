@@ -50,9 +50,7 @@ async def _caller(store: SqliteStore, until: float, waits: list[float]) -> None:
         for level, of in (("workload", "starter"), ("business_unit", "unit"), ("tenant", "acme"))
         for window in ("hour", "month")
     }
-    lines = budget_lines(
-        tenant="acme", business_unit="unit", workload="starter", limits=limits, at=WallClock().now()
-    )
+    lines = budget_lines(tenant="acme", business_unit="unit", workload="starter", limits=limits, at=WallClock().now())
     intent, outcome = b"i" * INTENT_BYTES, b"o" * OUTCOME_BYTES
     while time.perf_counter() < until:
         request_id = "req_" + secrets.token_hex(16)
@@ -64,9 +62,7 @@ async def _caller(store: SqliteStore, until: float, waits: list[float]) -> None:
         )
         assert isinstance(reserved, Reserved)
         began = time.perf_counter()
-        await store.finish(
-            (Entry("acme", "app", request_id, "outcome", outcome),), (Settlement(reservation_id, 700),)
-        )
+        await store.finish((Entry("acme", "app", request_id, "outcome", outcome),), (Settlement(reservation_id, 700),))
         waits += (began - started, time.perf_counter() - began)
 
 

@@ -107,9 +107,7 @@ TARGETS = (
     Target("refusal by policy, CPU, c=1", "ms", _MOST, 0.3, _cpu(_REFUSAL, 1)),
     Target("refusal by policy, CPU, c=16", "ms", _MOST, 0.3, _cpu(_REFUSAL, 16)),
     Target("refusal by policy, CPU, c=64", "ms", _MOST, 0.3, _cpu(_REFUSAL, 64)),
-    Target(
-        "stream of 100 chunks, TTFT p50 added over the mock, c=1", "ms", _MOST, 2, _added(_PACED, 1, "ttft_p50_ms")
-    ),
+    Target("stream of 100 chunks, TTFT p50 added over the mock, c=1", "ms", _MOST, 2, _added(_PACED, 1, "ttft_p50_ms")),
     Target("stream of 100 chunks, CPU a chunk, every 2 ms, c=1", "ms", _MOST, 0.05, _chunk_cpu(_PACED, 1)),
     Target("stream of 100 chunks, CPU a chunk, every 2 ms, c=16", "ms", _MOST, 0.05, _chunk_cpu(_PACED, 16)),
     Target("stream of 100 chunks, CPU a chunk, unpaced, c=16", "ms", _MOST, 0.05, _chunk_cpu(_BURST, 16)),

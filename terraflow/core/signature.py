@@ -72,8 +72,7 @@ def sign_envelope(payload: bytes, payload_type: str, key: Ed25519PrivateKey, *mo
     """A DSSE envelope around `payload`, signed by each key, as canonical JSON without a final newline."""
     signed = pae(payload_type, payload)
     signatures = [
-        _Signature(keyid=key_id(k.public_key()), sig=base64.b64encode(k.sign(signed)).decode())
-        for k in (key, *more)
+        _Signature(keyid=key_id(k.public_key()), sig=base64.b64encode(k.sign(signed)).decode()) for k in (key, *more)
     ]
     return canonical(_Envelope(base64.b64encode(payload).decode(), payload_type, signatures))
 
