@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from terraflow.ports.store import Erased, Reserved, Settlement, StoreUnavailable
+from terraflow.ports.store import Claimed, Erased, Reserved, Running, Settlement, StoreUnavailable
+from terraflow.storage.sqlite.committer import NOTES_MAX
 from terraflow.storage.sqlite.folder import DATABASE, FolderInUse, plane_runs
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
-from tests.storage.makers import NOW, SetClock, answer, entry, files_with, line, request_id, reservation
+from tests.storage.makers import NOW, SetClock, answer, claim, entry, files_with, line, request_id, reservation
 
 
 class Disk:
@@ -256,6 +257,47 @@ async def test_a_tool_of_another_version_leaves_the_schema_to_the_running_plane(
     with pytest.raises(DatabaseUnusable, match="another version"):
         open_tools(tmp_path)
     raw.close()
+    await store.close()
+
+
+async def test_a_closed_store_takes_nothing_and_stays_closed(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, clock=SetClock(), connect=disk.connect)
+    noted = request_id()
+    store.note([entry(noted, "outcome")])
+    await store.close()
+    opened = disk.opened
+    for verb in (store.begin([entry(request_id())], None), store.erase(), store.find_key("0" * 64)):
+        with pytest.raises(StoreUnavailable):
+            await verb
+    with pytest.raises(StoreUnavailable):
+        store.note([entry(request_id())])
+    await asyncio.sleep(0.3)
+    assert disk.opened == opened
+    again = open_store(tmp_path, clock=SetClock())
+    assert len(await again.find_entries("acme", "app", noted)) == 1
+    await again.close()
+
+
+async def test_what_waits_has_a_bound(tmp_path: Path) -> None:
+    store = open_store(None, clock=SetClock())
+    for _ in range(NOTES_MAX):
+        store.note([entry("req_1", "outcome")])
+    with pytest.raises(StoreUnavailable):
+        store.note([entry("req_1", "outcome")])
+    await store.close()
+
+
+async def test_a_key_whose_request_never_began_is_free_after_a_restart(tmp_path: Path) -> None:
+    store = open_store(tmp_path, clock=SetClock())
+    began, never = request_id(), request_id()
+    await store.claim(claim(began, key="1" * 64), NOW)
+    await store.begin([entry(began)], None)
+    await store.claim(claim(never, key="2" * 64), NOW)
+    await store.close()
+    store = open_store(tmp_path, clock=SetClock())
+    assert await store.claim(claim(request_id(), key="1" * 64), NOW) == Running(began)
+    assert await store.claim(claim(request_id(), key="2" * 64), NOW) == Claimed()
     await store.close()
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from terraflow.ports.store import StoreUnavailable
-from terraflow.storage.sqlite.connection import open_connection, verify_tail
+from terraflow.storage.sqlite.connection import open_connection
 from terraflow.storage.sqlite.log import INDEX_MASK, positions
 from terraflow.storage.sqlite.queries import SQL
 from terraflow.storage.sqlite.schema import require_schema
+from terraflow.storage.sqlite.wal import verify_tail
 
 PAGES_A_STEP = 2_048
 """8 MB between two reports of progress."""

@@ -15,7 +15,8 @@ import threading
 
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.committer import Committer
-from terraflow.storage.sqlite.connection import Database, empty_log, move_log
+from terraflow.storage.sqlite.connection import Database
+from terraflow.storage.sqlite.wal import empty_log, move_log
 from terraflow.storage.sqlite.worker import Worker
 
 PERIOD_S = 1.0

@@ -22,11 +22,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from terraflow.ports.ledger import LedgerConflict
 from terraflow.ports.store import StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite.connection import Database, is_busy
+from terraflow.storage.sqlite.verb import Batch, Verb
 from terraflow.storage.sqlite.worker import Worker
 
 T = TypeVar("T")
@@ -42,48 +43,6 @@ LOCK_POLL_S = 0.002
 THREAD_WAIT_S = 10.0
 REOPEN_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses before reopening is tried again; the last one repeats."""
-
-
-class Batch(Protocol):
-    """What keeps memory of the database between verbs, and must follow the transaction's fate."""
-
-    def closing(self) -> None:
-        """Write what the verbs left in memory; COMMIT follows."""
-        ...
-
-    def forget(self) -> None:
-        """The transaction is gone, or another connection has written: trust nothing but the database."""
-        ...
-
-
-class Verb:
-    """One queued call: what it runs, who waits for it (nobody for a note), and its outcome so far."""
-
-    __slots__ = ("again", "error", "future", "outcome", "run")
-
-    def __init__(
-        self, run: Callable[[], Any], future: asyncio.Future[Any] | None, again: Callable[[], Any] | None = None
-    ) -> None:
-        self.run = run
-        self.again = again
-        self.future = future
-        self.outcome: Any = None
-        self.error: BaseException | None = None
-
-    def resolve(self) -> None:
-        """Tell whoever still waits."""
-        future = self.future
-        if future is None or future.done():
-            return
-        if self.error is not None:
-            future.set_exception(self.error)
-        else:
-            future.set_result(self.outcome)
-
-    def fail(self, error: BaseException) -> None:
-        """End with `error`, whatever was found before."""
-        self.error = error
-        self.resolve()
 
 
 class Committer:
@@ -104,6 +63,7 @@ class Committer:
         self._scheduled = False
         self._down = False
         self._stuck = False
+        self._closed = False
         self._note_timer: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
 
@@ -111,7 +71,7 @@ class Committer:
         """Queue a verb; the future resolves once its transaction is durable. Raises StoreUnavailable."""
         loop = self._loop or self._bind()
         if self._down or len(self._queue) >= QUEUE_MAX:
-            raise StoreUnavailable("the database is being reopened" if self._down else "too many verbs wait")
+            self._refuse("too many verbs wait")
         future: asyncio.Future[T] = loop.create_future()
         self._queue.append(Verb(run, future))
         self._schedule()
@@ -123,8 +83,8 @@ class Committer:
         Raises StoreUnavailable when too many wait already.
         """
         loop = self._loop or self._bind()
-        if len(self._notes) >= NOTES_MAX:
-            raise StoreUnavailable("too many notes wait")
+        if self._closed or len(self._notes) >= NOTES_MAX:
+            self._refuse("too many notes wait")
         self._notes.append(Verb(run, None, again))
         if self._note_timer is None:
             self._note_timer = loop.call_later(NOTE_DELAY_S, self._note_due)
@@ -133,7 +93,7 @@ class Committer:
         """Run a job in the thread while no transaction is under way. Its failing counts as the database's."""
         loop = self._loop or self._bind()
         if self._down:
-            raise StoreUnavailable("the database is being reopened")
+            self._refuse("")
         future: asyncio.Future[T] = loop.create_future()
         self._jobs.append((job, future))
         self._schedule()
@@ -168,10 +128,16 @@ class Committer:
             await idle
 
     def stop(self) -> None:
-        """End the thread. Idempotent."""
+        """Take no more verbs and end the thread. Idempotent."""
+        self._closed = self._down = True
         self._worker.stop()
         if self._note_timer is not None:
             self._note_timer.cancel()
+
+    def _refuse(self, otherwise: str) -> NoReturn:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        raise StoreUnavailable("the database is being reopened" if self._down else otherwise)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
@@ -333,6 +299,8 @@ class Committer:
 
     def _reopen(self, attempt: int) -> None:
         loop = self._loop or self._bind()
+        if self._closed:
+            return
 
         def reopen() -> None:
             try:
@@ -357,5 +325,8 @@ class Committer:
                 waiter.set_result(None)
 
     def _reopened(self) -> None:
+        if self._closed:
+            self._database.close()
+            return
         self._down = self._stuck = False
         self._rest()

@@ -14,17 +14,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.queries import SQL
 from terraflow.storage.sqlite.schema import DatabaseUnusable, ensure_schema, require_schema
+from terraflow.storage.sqlite.wal import empty_log, verify_tail
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -32,11 +32,6 @@ Connect = Callable[..., sqlite3.Connection]
 
 WRITER_CACHE_KIB = 8_192
 READER_CACHE_KIB = 4_096
-PASSES_MAX = 6
-REST_FRAMES = 256
-"""So little that moving it under the write lock takes a few milliseconds."""
-TAIL_LEAVES = 64
-"""How many of the newest leaves of each log a reopening hashes again; signing hashes every one."""
 
 
 def open_connection(
@@ -265,48 +260,3 @@ def _patience(connection: sqlite3.Connection, afterwards_s: float) -> Iterator[N
         yield
     finally:
         connection.execute(f"PRAGMA busy_timeout={int(afterwards_s * 1000)}")
-
-
-class LogState(NamedTuple):
-    """What a checkpoint left of the write-ahead log: whether all of it is in the synced database file, and whether
-    the log was cut to nothing besides."""
-
-    durable: bool
-    empty: bool
-
-
-def move_log(connection: sqlite3.Connection, *, enough_frames: int = 0) -> int:
-    """Move the write-ahead log into the database file while others go on writing; how many frames the log has.
-
-    Several passes, since each leaves what was written during it, until little is left or the log is short enough.
-    """
-    frames = 0
-    for _ in range(PASSES_MAX):
-        before, (_busy, frames, _moved) = frames, connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if frames <= enough_frames or frames - before <= REST_FRAMES:
-            break
-    return int(frames)
-
-
-def empty_log(connection: sqlite3.Connection) -> LogState:
-    """Move the write-ahead log into the database file, sync both, and cut the log to nothing.
-
-    Holds the write lock meanwhile: with `move_log` before it, a few milliseconds. Another process that reads an
-    older state can keep it from being moved, any reader from being cut.
-    """
-    busy, frames, moved = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return LogState(durable=frames == moved, empty=not busy)
-
-
-def verify_tail(connection: sqlite3.Connection) -> None:
-    """Hash the newest leaves of every log again. Raises DatabaseUnusable if one is missing or was changed."""
-    for (no,) in connection.execute("SELECT no FROM tenant").fetchall():
-        rows = connection.execute(
-            "SELECT position, data, hash FROM leaf WHERE position BETWEEN ? AND ? ORDER BY position DESC LIMIT ?",
-            (no << 40, (no << 40) + (1 << 40) - 1, TAIL_LEAVES),
-        ).fetchall()
-        for below, row in enumerate(rows):
-            if row[0] != rows[0][0] - below:
-                raise DatabaseUnusable("the log has a gap near its end")
-            if hashlib.sha256(b"\x00" + row[1]).digest() != row[2]:
-                raise DatabaseUnusable("a leaf near the log's end is not what was appended")

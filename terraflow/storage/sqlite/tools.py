@@ -16,11 +16,12 @@ from typing import TypeVar
 from terraflow.core.types import Instant
 from terraflow.ports.store import ApiKey, Erased, StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite import keys
-from terraflow.storage.sqlite.connection import Connect, Database, empty_log, move_log
+from terraflow.storage.sqlite.connection import Connect, Database
 from terraflow.storage.sqlite.erasure import erase_some
 from terraflow.storage.sqlite.folder import DATABASE, make_folder, plane_runs
 from terraflow.storage.sqlite.keys import Write
 from terraflow.storage.sqlite.ledger import SqliteLedger
+from terraflow.storage.sqlite.wal import empty_log, move_log
 
 T = TypeVar("T")
 
