@@ -91,8 +91,8 @@ def _summary(verdict: dict[str, Any]) -> str:
         return f"VERIFIED  {verdict['request_id']}: {where}, in {verdict['origin']} of {verdict['size']} records"
     lines = [
         f"VERIFIED  {verdict['origin']}: {verdict['size']} records, root {verdict['root']}",
-        f"          {verdict['intents']} requests, {verdict['outcomes']} ended, {verdict['open']} open;"
-        f" {verdict['checkpoints']} checkpoints; {verdict['files']} files",
+        f"          requests {verdict['intents']}, ended {verdict['outcomes']}, open {verdict['open']};"
+        f" checkpoints {verdict['checkpoints']}; files {verdict['files']}",
     ]
     if verdict["previous_size"] is not None:
         lines.append(f"          continues the earlier checkpoint of {verdict['previous_size']} records")
