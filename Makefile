@@ -85,6 +85,7 @@ trust-setup:  ## Debian packages that some of the long proofs use (needs root)
 	@command -v apt-get >/dev/null || { echo "no apt-get here: install by other means $(TRUST_PACKAGES)"; exit 2; }
 	@apt-get install -y --no-install-recommends $(TRUST_PACKAGES) || { \
 	  echo "the packages could not be installed: try 'apt-get update' first, and run as root"; exit 2; }
+	@command -v npm >/dev/null || echo "foreign_sigstore also wants Node.js 20 or later, with npm"
 
 lock: setup-dev  ## make the lock files anew from requirements/*.in
 	@$(BIN)/python -m pip install -q uv==0.13.9
