@@ -5,7 +5,8 @@
    later whatever is still unanswered.
 2. A warm-up on the same connections comes first and is in no figure.
 3. CPU and memory of the processes named by `processes` are read at the first and last instant of the measured
-   phase; the generator's own CPU is among the results, so that a generator at its limit is seen.
+   phase; the generator's own CPU is among the results, so that a generator at its limit is seen, and so is what
+   everything else on the machine took, so that a noisy run is seen.
 4. A request counts as good only with the status expected and, when streamed, all its chunks and a closing
    `[DONE]`; everything else is an error, and the first one's bytes are kept for the report.
 Instants are on CLOCK_MONOTONIC, durations in milliseconds.
@@ -24,7 +25,7 @@ import httptools
 import msgspec
 import uvloop
 
-from bench.process_cost import Cost, cost
+from bench.process_cost import Cost, busy_s, cost
 from bench.stats import percentile
 
 _NS_IN_MS = 1e6
@@ -229,10 +230,29 @@ def request_bytes(spec: Spec) -> bytes:
     return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
 
 
-def summary(phase: Phase, before: dict[str, Cost], after: dict[str, Cost], own_cpu_s: float) -> dict[str, Any]:
+class Reading(msgspec.Struct, frozen=True):
+    """CPU at one instant: of each named process, of this one, and of the whole machine."""
+
+    processes: dict[str, Cost]
+    own_s: float
+    busy_s: float
+
+
+def read_cost(spec: Spec) -> Reading:
+    """Now."""
+    return Reading({name: cost(pid) for name, pid in spec.processes.items()}, time.process_time(), busy_s())
+
+
+def others_s(spec: Spec, start: Reading, end: Reading) -> float:
+    """CPU seconds that neither the named processes nor this one spent, in between; ticks may make it a little off."""
+    named = {pid: end.processes[name].cpu_s - start.processes[name].cpu_s for name, pid in spec.processes.items()}
+    return max(0.0, (end.busy_s - start.busy_s) - (end.own_s - start.own_s) - sum(named.values()))
+
+
+def summary(phase: Phase, start: Reading, end: Reading) -> dict[str, Any]:
     """The result document: see the keys."""
     wall_s = (phase.ended_ns - phase.started_ns) / 1e9
-    done = len(phase.durations_ns)
+    done, before, after = len(phase.durations_ns), start.processes, end.processes
     result: dict[str, Any] = {
         "connections": phase.spec.connections,
         "requests": done,
@@ -244,7 +264,8 @@ def summary(phase: Phase, before: dict[str, Cost], after: dict[str, Cost], own_c
         "errors": phase.errors,
         "first_error": phase.first_error,
         "reconnects": phase.reconnects,
-        "generator_cpu_share": round(own_cpu_s / wall_s, 3),
+        "generator_cpu_share": round((end.own_s - start.own_s) / wall_s, 3),
+        "others_cpu_share": round(others_s(phase.spec, start, end) / wall_s, 3),
         "processes": {
             name: {
                 "cpu_ms_per_request": (after[name].cpu_s - before[name].cpu_s) * 1000 / max(done, 1),
@@ -271,10 +292,6 @@ async def _sample_memory(spec: Spec, phase: Phase, samples: list[dict[str, float
         await asyncio.sleep(spec.sample_memory_s)
 
 
-def _costs(spec: Spec) -> dict[str, Cost]:
-    return {name: cost(pid) for name, pid in spec.processes.items()}
-
-
 async def load(spec: Spec) -> dict[str, Any]:
     """Warm up, measure, sum up. Raises OSError when nobody listens."""
     url, request = urlsplit(spec.url), request_bytes(spec)
@@ -287,16 +304,16 @@ async def load(spec: Spec) -> dict[str, Any]:
         warmup.start(callers)
         await warmup.wait()
     phase, samples = Phase(spec, spec.seconds, spec.count), list[dict[str, float]]()
-    before, own_cpu_s = _costs(spec), time.process_time()
+    start = read_cost(spec)
     phase.start(callers)
     sampling = asyncio.ensure_future(_sample_memory(spec, phase, samples)) if spec.sample_memory_s else None
     await phase.wait()
-    after, own_cpu_s = _costs(spec), time.process_time() - own_cpu_s
+    end = read_cost(spec)
     if sampling is not None:
         sampling.cancel()
     for caller in callers:
         caller.close()
-    return {**summary(phase, before, after, own_cpu_s), "memory": samples}
+    return {**summary(phase, start, end), "memory": samples}
 
 
 def main() -> None:

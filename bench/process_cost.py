@@ -69,6 +69,18 @@ def cost(root: int) -> Cost:
     return Cost(sum(s.cpu_s for s in members), sum(s.rss_bytes for s in members))
 
 
+def parse_busy(text: str) -> float:
+    """CPU seconds that all cores together have worked, of `/proc/stat`: all of its first line but idle and iowait,
+    and but the guests' time, which user time holds already. Stolen time counts: it was not ours."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, text.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) * TICK_S
+
+
+def busy_s() -> float:
+    """What `parse_busy` says now."""
+    return parse_busy((_PROC / "stat").read_text())
+
+
 def threads_cpu_s(pid: int) -> dict[int, float]:
     """CPU seconds of each living thread of one process, by the kernel's number. Empty when it is gone."""
     return {stat.pid: stat.cpu_s for stat in _stats_in(_PROC / str(pid) / "task")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 from bench.targets import TARGETS, Results, judge
@@ -127,7 +128,13 @@ def other_lines(results: Results) -> str:
 
 def machine_lines(results: Results) -> str:
     """Where and when."""
-    machine = results["machine"]
+    machine = dict(results["machine"])
+    shares = [cell["others_cpu_share"] for *_, cell in _all_cells(results) if "others_cpu_share" in cell]
+    if shares:
+        machine["noise"] = (
+            f"everything else on the machine took {median(shares):.2f} of its cores beside the median cell,"
+            f" {max(shares):.2f} beside the worst"
+        )
     return "\n".join(f"- {name}: {value}" for name, value in machine.items())
 
 
@@ -157,9 +164,12 @@ def _named(results: Results, server: str) -> str:
 
 
 def _cells(results: Results, *, streamed: bool) -> Iterable[tuple[str, str, str, dict[str, Any]]]:
+    return (found for found in _all_cells(results) if ("ttft_p50_ms" in found[3]) is streamed)
+
+
+def _all_cells(results: Results) -> Iterable[tuple[str, str, str, dict[str, Any]]]:
     cases = dict.fromkeys(case for by_case in results["cells"].values() for case in by_case)
     for case in cases:
         for server, by_case in results["cells"].items():
             for connections, cell in by_case.get(case, {}).items():
-                if ("ttft_p50_ms" in cell) is streamed:
-                    yield server, case, connections, cell
+                yield server, case, connections, cell

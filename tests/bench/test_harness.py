@@ -11,7 +11,9 @@ import pytest
 
 from bench import cases
 from bench.leaving import leaving
+from bench.load import Reading, Spec, others_s
 from bench.mock_upstream import behaviour
+from bench.process_cost import Cost
 from bench.processes import NotStarted, Server, first_json_line, get, post, running
 from bench.run import measure, mock_upstream
 
@@ -86,6 +88,21 @@ def test_usage_is_shown_to_those_who_ask(mock: Server) -> None:
     assert len(events) == 2 + 1 + 1 + 1 + 1
     assert json.loads(events[3].removeprefix("data: "))["usage"]["total_tokens"] == 120
     assert "usage" not in post(mock, '{"model": "any-stream-2", "stream": true}')[2].decode()
+
+
+def test_what_others_took_is_the_rest_and_a_process_named_twice_counts_once() -> None:
+    spec = Spec(
+        url="",
+        headers=(),
+        body="",
+        connections=1,
+        seconds=1,
+        processes={"server": 7, "mock": 7, "generator's child": 8},
+    )
+    start = Reading({name: Cost(1.0, 0) for name in spec.processes}, own_s=1.0, busy_s=100.0)
+    spent = {"server": Cost(3.0, 0), "mock": Cost(3.0, 0), "generator's child": Cost(1.5, 0)}
+    assert others_s(spec, start, Reading(spent, own_s=2.0, busy_s=110.0)) == 10 - 2 - 0.5 - 1
+    assert others_s(spec, start, Reading(spent, own_s=2.0, busy_s=103.0)) == 0
 
 
 def test_a_model_name_says_what_the_mock_does() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.process_cost import PAGE_BYTES, TICK_S, Stat, cost, parse_stat, tree
+from bench.process_cost import PAGE_BYTES, TICK_S, Stat, cost, parse_busy, parse_stat, tree
 
 # Fields as in proc(5): utime 250, stime 50, 7 threads, rss 2 560 pages; the command is as hostile as one can be.
 LINE = (
@@ -27,6 +27,12 @@ def test_a_tree_is_the_root_and_all_its_descendants() -> None:
     stats = [Stat(pid, parent, 0.0, 0) for pid, parent in parents.items()]
     assert {stat.pid for stat in tree(10, stats)} == {10, 11, 12, 13}
     assert tree(99, stats) == []
+
+
+def test_busy_time_leaves_out_waiting_and_does_not_count_guests_twice() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    text = "cpu  100 20 30 9999 8888 4 5 1 50 6\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    assert parse_busy(text) == pytest.approx(160 * TICK_S)
 
 
 def test_own_cost_agrees_with_what_the_interpreter_knows() -> None:

@@ -40,6 +40,7 @@ def test_what_was_not_run_is_never_reached() -> None:
 def results() -> dict[str, Any]:
     """A run in which every figure is known."""
     plain = {"rps": 3000.0, "p50_ms": 2.0, "p99_ms": 3.0, "cpu_ms": 0.5, "rss_mb": 90.0, "errors": 0}
+    plain["others_cpu_share"] = 0.25
     streamed = {**plain, "cpu_ms": 4.0, "ttft_p50_ms": 1.5, "ttft_p99_ms": 2.0, "chunks_per_s": 900.0}
 
     def cells(changes: dict[str, float], names: list[cases.Case]) -> dict[str, Any]:
@@ -98,6 +99,7 @@ def test_the_page_holds_every_cell_and_every_figure() -> None:
     assert text.count("| governed request: ") == 9 and text.count("| refusal by policy: TerraFlow") == 3
     assert text.count("| stream, ") == 12
     assert all(each.name in text for each in TARGETS)
+    assert "took 0.25 of its cores beside the median cell, 0.25 beside the worst" in text
     assert "20 of 20 within 2000 ms" in text and "10 000/s" in text and "50000 requests at 16" in text
 
 
