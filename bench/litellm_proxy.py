@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.processes import HOST, Server, free_port, running, wait_ready
 
-ENVIRONMENT = Path(".venv-bench")
+ENVIRONMENT = Path(__file__).parents[1] / ".venv-bench"
 START_S = 90.0
 _KEY = "sk-bench"
 

@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 
 from bench.processes import NotStarted, Server, first_json_line, get, running
 
-TEMPLATE = Path("bench/bench.yaml")
+TEMPLATE = Path(__file__).with_name("bench.yaml")
 START_S = 20.0
 _TERRAFLOW = str(Path(sys.executable).with_name("terraflow"))
 
