@@ -33,6 +33,7 @@ FACTS = RequestFacts(
     tools_offered=False,
     input_bytes=100,
     output_tokens_max=100,
+    audio=False,
 )
 STATE = Condition(enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=False)
 

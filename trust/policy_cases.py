@@ -26,6 +26,7 @@ TYPES = ("pii", "pci", "phi", "credentials")
 CONSEQUENCES = ("low", "moderate", "high", "critical")
 FAMILIES = ("fir", "oak", "elm")
 JURISDICTIONS = ("in", "eu", "us")
+PRICES = (None, {"input": 1, "output": 1}, {"input": 1, "output": 1, "audio_input": 9})
 
 
 class Case(msgspec.Struct):
@@ -81,7 +82,7 @@ def _capability(rng: Random, name: str) -> dict[str, Any]:
         "output_tokens_max": min(window, likely(rng, 400, 100, chance=0.3)),
         "tools": rng.random() < 0.85,
         "prefix_cache": rng.choice(("none", "none", "dedicated", "dedicated", "shared")),
-        "prices": likely(rng, {"input": 1, "output": 1}, None, chance=0.08),
+        "prices": likely(rng, {"input": 1, "output": 1, "audio_input": 9, "audio_output": 9}, *PRICES, chance=0.16),
         "enabled": rng.random() < 0.95,
         "secret": None if provider == "simulated" else likely(rng, "env:KEY", None, chance=0.1),
     }
@@ -118,6 +119,7 @@ def _request(rng: Random) -> dict[str, Any]:
         "tools_offered": rng.random() < 0.3,
         "input_bytes": rng.choice((30, 300, 300, 300, 900, 1_100, 2_700, 7_600, 7_601)),
         "output_tokens_max": rng.choice((50, 200, 400, 1_000)),
+        "audio": rng.random() < 0.2,
     }
 
 
@@ -147,6 +149,7 @@ def facts_of(request: dict[str, Any]) -> RequestFacts:
         tools_offered=request["tools_offered"],
         input_bytes=request["input_bytes"],
         output_tokens_max=request["output_tokens_max"],
+        audio=request["audio"],
     )
 
 

@@ -116,6 +116,7 @@ def _model(entry: dict[str, Any]) -> dict[str, Any]:
         "window": entry["context_window_tokens"],
         "paid": entry["boundary"] == "external" and entry["provider"] != "simulated",
         "has_prices": entry["prices"] is not None,
+        "has_audio_prices": {"audio_input", "audio_output"} <= set(entry["prices"] or ()),
         "has_secret": entry["secret"] is not None,
     }
 
@@ -127,6 +128,7 @@ def _context(request: dict[str, Any], state: dict[str, Any], exhausted: bool) ->
         "tools_offered": request["tools_offered"],
         "bytes": request["input_bytes"],
         "output_tokens": request["output_tokens_max"],
+        "audio": request["audio"],
         "switched_on": state["enabled"],
         "secret_present": state["secret_present"],
         "healthy": state["healthy"],

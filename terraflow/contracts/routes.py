@@ -40,6 +40,7 @@ class RequestFacts(Exact, frozen=True, kw_only=True):
     tools_offered: bool
     input_bytes: int
     output_tokens_max: int
+    audio: bool
 
 
 class Condition(Exact, frozen=True, kw_only=True):
@@ -86,8 +87,8 @@ def _bundle(code: Governed, permits: _OfBundle, detail: str = "") -> Exclusion:
     return Exclusion(code, Reads.BUNDLE, permits, detail)
 
 
-def _facts(code: Governed, permits: _OfRequest) -> Exclusion:
-    return Exclusion(code, Reads.REQUEST, permits)
+def _facts(code: Governed, permits: _OfRequest, detail: str = "") -> Exclusion:
+    return Exclusion(code, Reads.REQUEST, permits, detail)
 
 
 def _state(code: Governed, permits: _OfCondition, detail: str = "") -> Exclusion:
@@ -163,6 +164,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
     _facts(Governed.CONTEXT_WINDOW_EXCEEDED, _fits_window),
     _bundle(Governed.PROVIDER_DISABLED, lambda c, m: m.enabled),
     _bundle(Governed.PROVIDER_DISABLED, lambda c, m: m.paid is False or m.priced, "PRICE_UNKNOWN"),
+    _facts(Governed.PROVIDER_DISABLED, lambda m, r: m.audio_priced or r.audio is False, "AUDIO_PRICE_UNKNOWN"),
     _state(Governed.PROVIDER_DISABLED, lambda m, s: s.enabled, "SWITCHED_OFF"),
     _state(Governed.PROVIDER_DISABLED, _has_secret, "SECRET_MISSING"),
     _state(Governed.PROVIDER_UNHEALTHY, lambda m, s: s.healthy),

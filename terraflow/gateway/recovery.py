@@ -66,6 +66,10 @@ RECOVERY: dict[Failure, Rule] = {
 RETRIES_MAX = 2
 """Retries of one route: with the first call three tries, what vendors' own clients do."""
 
+NO_TIME_S = 0.005
+"""Less than this before the deadline is none: timers count whole milliseconds and may fire one early, and no call is
+answered in it."""
+
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 2.0
 
@@ -97,7 +101,7 @@ def decide_next(
 ) -> Retry | Move | Ended:
     """What follows a failure, after `retries` retries of its route, with `left_s` seconds before the deadline."""
     rule = RECOVERY[failed.failure]
-    if left_s <= 0 and rule.then is not Then.REFUSE:
+    if left_s <= NO_TIME_S and rule.then is not Then.REFUSE:
         return Ended(Governed.DEADLINE_EXPIRED)
     if rule.then is Then.REFUSE or tries_left <= 0:
         return Ended(rule.ends_as)

@@ -30,7 +30,7 @@ SHAKY = Condition(
 def facts(**changes: Any) -> RequestFacts:
     usual: dict[str, Any] = {
         "data_class": DataClass.INTERNAL, "sensitive_types": frozenset(), "tools_offered": False,
-        "input_bytes": 100, "output_tokens_max": 500,
+        "input_bytes": 100, "output_tokens_max": 500, "audio": False,
     }  # fmt: skip
     return RequestFacts(**(usual | changes))
 

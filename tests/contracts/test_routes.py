@@ -30,7 +30,8 @@ from trust.policy_cases import Case, cases, conditions_of, facts_of, surveyed, v
 
 def base() -> Case:
     """An external, paid, permitted capability for which every row has something to read."""
-    entry = external("m", data_class_max="confidential", prefix_cache="dedicated")
+    prices = {"input": 1, "output": 1, "audio_input": 1, "audio_output": 1}
+    entry = external("m", data_class_max="confidential", prefix_cache="dedicated", prices=prices)
     return Case(
         contract={
             "id": "terms", "version": 1, "tenant": "acme", "state": "approved",
@@ -44,7 +45,7 @@ def base() -> Case:
         capabilities=[entry],
         request={
             "data_class": "confidential", "sensitive_types": ["pii"], "tools_offered": True,
-            "input_bytes": 1_000, "output_tokens_max": 500,
+            "input_bytes": 1_000, "output_tokens_max": 500, "audio": True,
         },
         states=[
             {"enabled": True, "secret_present": True, "healthy": True,
@@ -102,6 +103,7 @@ ROWS: list[tuple[Governed, str, Break]] = [
     (Governed.CONTEXT_WINDOW_EXCEEDED, "", request(input_bytes=1_000_000)),
     (Governed.PROVIDER_DISABLED, "", capability(enabled=False)),
     (Governed.PROVIDER_DISABLED, "PRICE_UNKNOWN", capability(prices=None)),
+    (Governed.PROVIDER_DISABLED, "AUDIO_PRICE_UNKNOWN", capability(prices={"input": 1, "output": 1})),
     (Governed.PROVIDER_DISABLED, "SWITCHED_OFF", state(enabled=False)),
     (Governed.PROVIDER_DISABLED, "SECRET_MISSING", state(secret_present=False)),
     (Governed.PROVIDER_UNHEALTHY, "", state(healthy=False)),
@@ -265,6 +267,7 @@ def test_nothing_that_the_table_reads_can_be_left_out_of_a_bundle() -> None:
     of_contract |= {"retention_days_max"}
     assert read.contract == of_contract
     compiled = {"trains": "terms", "retention_days": "terms", "priced": "prices", "paid": "provider"}
+    compiled["audio_priced"] = "prices"
     of_capability = {compiled.get(name, name) for name in read.capability} - {"secret_named"}
     dropped = [("contracts", name) for name in sorted(of_contract)]
     dropped += [("capabilities", name) for name in sorted(of_capability)]

@@ -17,7 +17,7 @@ from terraflow.gateway.assemble import Assembly
 from terraflow.gateway.attempts import Trial, counted, trial_abandoned, trial_answered, trial_failed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.recovery import RECOVERY
+from terraflow.gateway.recovery import NO_TIME_S, RECOVERY
 from terraflow.ports.upstream import Answer, Chunk, Failure, ProviderFailure, Usage
 
 
@@ -73,7 +73,7 @@ class Flow:
 
 def flow_failed(failed: ProviderFailure, left_s: float) -> Refuse:
     """How a stream ends that the provider broke off: no other route can take over an answer that has begun."""
-    if failed.failure is Failure.TIMEOUT and left_s <= 0:
+    if failed.failure is Failure.TIMEOUT and left_s <= NO_TIME_S:
         return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="streaming")
     return Refuse(reason=RECOVERY[failed.failure].ends_as, detail=failed.failure.value)
 

@@ -30,6 +30,7 @@ async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
         tools_offered=bool(x.request.tool_names),
         input_bytes=x.request_sent.size_bytes,
         output_tokens_max=x.request.output_tokens_max or workload.contract.output_tokens_default,
+        audio=x.request.audio,
     )
     x.conditions = _conditions(plane, x)
     decision = decide_routes(
