@@ -57,6 +57,7 @@ def test_what_the_caller_sent_is_refused_at_once_and_blames_nobody(failure: Fail
 
 def test_the_deadline_ends_everything_but_a_refusal() -> None:
     assert after(Failure.SERVER_ERROR, left_s=0.0) == Ended(Governed.DEADLINE_EXPIRED)
+    assert after(Failure.TIMEOUT, left_s=0.0009) == Ended(Governed.DEADLINE_EXPIRED)
     assert after(Failure.CONTENT_FILTERED, left_s=0.0) == Ended(Governed.CONTENT_FILTERED)
 
 
