@@ -112,6 +112,33 @@ class Checks:
         self.recorded(caller, response, code, cost=cost)
         return body
 
+    def replayed(self, caller: Caller, response: httpx2.Response, original: httpx2.Response) -> Json:
+        """The answer or the refusal of an earlier request, given again; gives the body."""
+        code = Governed.IDEMPOTENCY_REPLAY
+        first, headers = original.headers, response.headers
+        streamed = not headers["content-type"].startswith("application/json")
+        assert self.raised.wire(response.status_code, headers, b"" if streamed else response.content) is code
+        assert response.status_code == original.status_code
+        assert headers["x-terraflow-reason"] == code
+        assert headers["x-terraflow-idempotent-replay"] == "true"
+        assert headers["x-terraflow-cost-usd"] == "0"
+        assert headers["x-terraflow-request-id"] != first["x-terraflow-request-id"]
+        assert headers.get("x-terraflow-capability") == first.get("x-terraflow-capability")
+        outcome = self.recorded(caller, response, code)
+        assert outcome["original_request_id"] == first["x-terraflow-request-id"]
+        assert outcome["status"] == original.status_code
+        if streamed:
+            return {}
+        body: Json = response.json()
+        facts = body["terraflow"]
+        assert facts["reason_code"] == code
+        assert facts["original_reason_code"] == original.json()["terraflow"]["reason_code"]
+        assert facts["original_request_id"] == first["x-terraflow-request-id"]
+        assert facts["cost_usd"] == "0"
+        for field in ("model", "choices", "usage"):
+            assert body.get(field) == original.json().get(field)
+        return body
+
     def recorded(
         self, caller: Caller, response: httpx2.Response, code: Governed, *, cost: int = 0, detail: str = ""
     ) -> Json:

@@ -77,6 +77,12 @@ class DataFolder:
         with open_tools(self.path) as tools:
             assert tools.revoke_key(key_id, self._clock.now())
 
+    def erase(self, request_id: str) -> int:
+        """Remove the stored answer of a request; how many there were."""
+        with open_tools(self.path) as tools:
+            erased, _ = tools.erase(now=self._clock.now(), request_id=request_id)
+        return erased.answers
+
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
         """The database file, for looking and for tampering."""
