@@ -210,10 +210,15 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """A contract and every capability of the bundle under it, in the bundle's order."""
+    """A contract and every capability of the bundle under it, in the bundle's order.
+
+    `open` are the capabilities about which a request still has something to ask; of no other does it need to know
+    the condition.
+    """
 
     contract: CompiledContract
     routes: tuple[Route, ...]
+    open: tuple[str, ...]
 
 
 def survey(
@@ -222,7 +227,8 @@ def survey(
     table: tuple[Exclusion, ...] = EXCLUSIONS,
 ) -> Survey:
     """Ask the bundle's rows once. Raises PolicyEvaluationError like every evaluation."""
-    return Survey(contract, tuple(_survey(contract, capability, table) for capability in capabilities))
+    routes = tuple(_survey(contract, capability, table) for capability in capabilities)
+    return Survey(contract, routes, tuple(route.capability.id for route in routes if route.checks))
 
 
 def _survey(contract: CompiledContract, capability: CompiledCapability, table: tuple[Exclusion, ...]) -> Route:
@@ -277,7 +283,7 @@ def _answer(permits: Callable[..., object], *read: object) -> bool:
 def evaluate(under: Survey, facts: RequestFacts, conditions: Mapping[str, Condition]) -> tuple[Verdict, ...]:
     """A verdict for every capability of the bundle, in its order. Raises PolicyEvaluationError, and nothing else.
 
-    `conditions` holds every capability of the bundle.
+    `conditions` holds every capability of `under.open`.
     """
     try:
         verdicts = _evaluate(under, facts, conditions)
@@ -322,6 +328,8 @@ def _judge(
     conditions: Mapping[str, Condition],
     exhausted: bool,
 ) -> Verdict:
+    if not route.checks:
+        return route.last
     capability = route.capability
     condition = conditions[capability.id]
     if type(condition) is not Condition:

@@ -47,7 +47,7 @@ def canonical(value: Any) -> bytes:
         raw = _encoder.encode(value)
     except UnicodeEncodeError:
         raise NotCanonical("a lone surrogate has no encoding") from None
-    if _ABOVE_BMP.search(raw) is None:
+    if raw.isascii() or _ABOVE_BMP.search(raw) is None:
         return raw
     return _encode_by_utf16(msgspec.json.decode(raw))
 

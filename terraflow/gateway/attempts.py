@@ -90,7 +90,7 @@ async def open_trial(
     x.attempts_opened += 1
     definition = route.capability
     left = x.deadline - plane.clock.monotonic()
-    with x.presence.interruptible():
+    with x.presence:
         taken = await plane.capacity.take(route.capability.id, definition.in_flight_max, left)
     if taken is False:
         return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")

@@ -10,7 +10,7 @@ import hashlib
 
 import msgspec
 
-from terraflow.contracts.routes import Condition, Verdict
+from terraflow.contracts.routes import Verdict
 from terraflow.evidence import record
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.plane import Plane
@@ -83,7 +83,9 @@ def _request(x: Exchange) -> record.Request:
 
 
 def _policy_row(x: Exchange, verdict: Verdict) -> record.PolicyRow:
-    condition: Condition = x.conditions[verdict.capability]
+    condition = x.conditions.get(verdict.capability)
+    if condition is None:
+        return record.PolicyRow(capability=verdict.capability, exclusion=verdict.exclusion)
     return record.PolicyRow(
         capability=verdict.capability,
         exclusion=verdict.exclusion,

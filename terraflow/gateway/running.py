@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 
 class CallerLeft(Exception):
@@ -17,7 +16,10 @@ class CallerLeft(Exception):
 
 
 class Presence:
-    """Whether the caller is still there, and how to stop waiting when it is not."""
+    """Whether the caller is still there, and how to stop waiting when it is not.
+
+    `with presence:` is a wait that the caller's leaving ends with CallerLeft.
+    """
 
     __slots__ = ("_interrupt", "left")
 
@@ -31,21 +33,18 @@ class Presence:
         if self._interrupt is not None:
             self._interrupt.cancel()
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """A wait that the caller's leaving ends with CallerLeft."""
+    def __enter__(self) -> None:
         if self.left:
             raise CallerLeft
-        task = self._interrupt = asyncio.current_task()
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not self.left or task is None:
-                raise
+        self._interrupt = asyncio.current_task()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._interrupt = self._interrupt, None
+        if kind is asyncio.CancelledError and self.left and task is not None:
             task.uncancel()
             raise CallerLeft from None
-        finally:
-            self._interrupt = None
 
 
 class Running:

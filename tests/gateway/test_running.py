@@ -42,7 +42,7 @@ async def test_leaving_ends_a_wait_and_nothing_else() -> None:
         steps.append("durable write begins")
         await asyncio.sleep(0.02)
         steps.append("durable write ended")
-        with presence.interruptible():
+        with presence:
             await asyncio.sleep(30)
         steps.append("never")
 
@@ -59,7 +59,7 @@ async def test_leaving_in_the_middle_of_a_wait_is_no_cancellation_of_the_task() 
 
     async def work() -> str:
         try:
-            with presence.interruptible():
+            with presence:
                 await asyncio.sleep(30)
         except CallerLeft:
             await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_a_real_cancellation_stays_one() -> None:
     presence = Presence()
 
     async def work() -> None:
-        with presence.interruptible():
+        with presence:
             await asyncio.sleep(30)
 
     task = asyncio.create_task(work())

@@ -72,7 +72,7 @@ async def _pass_through(
     plane: Plane, x: Exchange, flow: Flow, writer: openai_chat.ChunkWriter, send: Send
 ) -> Refuse | None:
     try:
-        with x.presence.interruptible():
+        with x.presence:
             headers = [(b"content-type", _EVENT_STREAM), *_NO_STORE, *flowing_headers(x.request_id, flow.capability)]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             async for chunk in flow:

@@ -17,7 +17,7 @@ async def admit(plane: Plane, x: Exchange) -> StepOutcome:
     assert x.resolution is not None
     workload = x.resolution.workload
     left = x.deadline - plane.clock.monotonic()
-    with x.presence.interruptible():
+    with x.presence:
         found = await plane.admission.enter(workload.tenant, workload.priority, left)
     if found is Admitted.YES:
         x.admitted = True

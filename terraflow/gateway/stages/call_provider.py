@@ -57,7 +57,7 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
             return _refusal(step, failed)
         if type(step) is Retry:
             retries, why = retries + 1, Why.RETRY
-            with x.presence.interruptible():
+            with x.presence:
                 await plane.clock.sleep(step.delay_s)
         else:
             at, retries = next_with_room(plane, x, at + 1), 0
@@ -76,7 +76,7 @@ async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | Non
     if type(call) is not Call:
         raise TypeError("there is nothing to ask the provider")
     try:
-        with x.presence.interruptible():
+        with x.presence:
             if x.flows:
                 iterator = provider.stream(call)
                 try:

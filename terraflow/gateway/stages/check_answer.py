@@ -68,7 +68,7 @@ async def _repair(plane: Plane, x: Exchange) -> bool:
     if isinstance(trial, Refuse):
         return False
     try:
-        with x.presence.interruptible():
+        with x.presence:
             provider = plane.providers.provider(trial.route.capability.id)
             answer = await provider.complete(call_of(plane, x, trial))
     except ProviderFailure as failed:

@@ -50,7 +50,7 @@ async def claim_key(plane: Plane, x: Exchange) -> StepOutcome:
         left = x.deadline - plane.clock.monotonic()
         if left <= 0:
             return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_original")
-        with x.presence.interruptible():
+        with x.presence:
             if found.request_id in plane.running:
                 await plane.running.wait(found.request_id, left)
             else:

@@ -12,6 +12,9 @@ from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 
 
+_TYPES = tuple(SensitiveType)
+
+
 async def classify(plane: Plane, x: Exchange) -> StepOutcome:
     """INPUT_TOO_LARGE, DATA_CLASS_UNDECLARED or DATA_CLASS_NOT_PERMITTED (detail: `class` or the type)."""
     assert x.resolution is not None
@@ -47,5 +50,5 @@ def _defaults(workload: Workload) -> ClassDefaults:
     return ClassDefaults(
         nothing=classes["undeclared"],
         attachment=DataClass.RESTRICTED,
-        by_type={kind: classes[kind.value] for kind in SensitiveType},
+        by_type={kind: classes[kind] for kind in _TYPES},
     )

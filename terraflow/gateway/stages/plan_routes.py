@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import msgspec
@@ -49,13 +50,19 @@ async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
 
 
 def _conditions(plane: Plane, x: Exchange) -> dict[str, Condition]:
-    assert x.bundle is not None
-    now = plane.clock.monotonic()
-    return {name: _condition(plane, capability, now) for name, capability in x.bundle.capabilities.items()}
+    assert x.bundle is not None and x.resolution is not None
+    now, capabilities = plane.clock.monotonic(), x.bundle.capabilities
+    return {name: _condition(plane, capabilities[name], now) for name in x.resolution.workload.survey.open}
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _state(**state: bool) -> Condition:
+    """The condition of these values: its check of their types is done once for each that there is."""
+    return Condition(**state)
 
 
 def _condition(plane: Plane, capability: Capability, now: float) -> Condition:
-    return Condition(
+    return _state(
         enabled=True,
         secret_present=plane.providers.ready(capability.id),
         healthy=plane.health.healthy(capability.id, now),
