@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -37,6 +39,12 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._listening = listening
         self._draining = draining
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn's, but the signal is not raised again afterwards: it would end the process before the store and
+        the checkpoints behind the server are brought to their end."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
