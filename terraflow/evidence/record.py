@@ -44,13 +44,14 @@ class Contract(_Row, frozen=True):
 
 
 class Scan(_Row, frozen=True):
-    """What the scan found: `detectors` counts findings by detector, `bytes` is what was scanned."""
+    """What the scan found: `detectors` counts findings by detector, `bytes` is what was scanned, `attachments` says
+    whether there was a file that cannot be scanned."""
 
     data_class: str
     types: tuple[str, ...] = ()
     detectors: dict[str, int] = {}
     bytes: int = 0
-    attachments: int = 0
+    attachments: bool = False
 
 
 class Tools(_Row, frozen=True):

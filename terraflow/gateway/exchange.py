@@ -127,7 +127,7 @@ class Exchange:
         self.admitted = False
         # classify
         self.findings: Findings | None = None
-        self.attachments = 0
+        self.attachments = False
         self.data_class: DataClass | None = None
         self.sensitive_types: frozenset[SensitiveType] = frozenset()
         # plan_routes
