@@ -18,6 +18,8 @@ from pathlib import Path
 
 import uvloop
 
+from terraflow.contracts.workload import BudgetRule
+from terraflow.core.budget import Level, Window
 from terraflow.core.types import Instant
 from terraflow.ports.store import Entry, Reservation, Reserved, Settlement
 from terraflow.spend.budgets import budget_lines
@@ -45,12 +47,9 @@ class WallClock:
 
 
 async def _caller(store: SqliteStore, until: float, waits: list[float]) -> None:
-    limits = {
-        (level, of, window): LIMIT
-        for level, of in (("workload", "starter"), ("business_unit", "unit"), ("tenant", "acme"))
-        for window in ("hour", "month")
-    }
-    lines = budget_lines(tenant="acme", business_unit="unit", workload="starter", limits=limits, at=WallClock().now())
+    owners = ((Level.WORKLOAD, "starter"), (Level.BUSINESS_UNIT, "unit"), (Level.TENANT, "acme"))
+    counters = [BudgetRule(level, of, window, LIMIT) for level, of in owners for window in Window]
+    lines = budget_lines("acme", counters, WallClock().now())
     intent, outcome = b"i" * INTENT_BYTES, b"o" * OUTCOME_BYTES
     while time.perf_counter() < until:
         request_id = "req_" + secrets.token_hex(16)

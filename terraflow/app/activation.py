@@ -66,7 +66,9 @@ def _inside(settings: Settings) -> InsideBoundary:
         except (OSError, UnicodeError):
             return True
         addresses = [str(entry[4][0]) for entry in found]
-        standing = decide_standing(Place(host, host, 443, secure=True, literal=False), addresses, Boundary.PRIVATE, networks)
+        standing = decide_standing(
+            Place(host, host, 443, secure=True, literal=False), addresses, Boundary.PRIVATE, networks
+        )
         return standing not in (Standing.OUTSIDE, Standing.FORBIDDEN)
 
     return inside

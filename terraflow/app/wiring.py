@@ -67,6 +67,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     providers: OpenProviders
     checkpoints: Checkpoints
     background: list[asyncio.Task[None]]
+    telemetry: AccessLog
 
     async def stop(self) -> None:
         """Let the running requests finish is the server's work; this lets go of everything else, in order."""
@@ -78,6 +79,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         await self.providers.close()
         await asyncio.to_thread(self.checkpoints.stop)
         await self.store.close()
+        self.telemetry.flush()
 
 
 class LedgerProofs:
@@ -111,6 +113,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
     providers = OpenProviders(settings, clock, wrap.provider)
     bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
     await bundles.refresh()
+    telemetry = AccessLog(clock, access_log)
     plane = Plane(
         clock=clock,
         ids=ids,
@@ -136,7 +139,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
             key_keep_s=settings.key_keep_s,
         ),
         recovery=recovery,
-        telemetry=AccessLog(clock, access_log),
+        telemetry=telemetry,
     )
     checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
     checkpoints.start()
@@ -163,6 +166,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         providers=providers,
         checkpoints=checkpoints,
         background=background,
+        telemetry=telemetry,
     )
 
 

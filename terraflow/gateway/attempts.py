@@ -51,18 +51,7 @@ def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int)
     """The reservation of the next attempt, on every level and window of the workload."""
     assert x.resolution is not None
     workload = x.resolution.workload
-    limits = {
-        (rule.level.value, rule.of, rule.window.value): rule.limit_micro_usd
-        for rule in workload.budgets
-        if rule.limit_micro_usd is not None
-    }
-    lines = budget_lines(
-        tenant=workload.tenant,
-        business_unit=workload.business_unit,
-        workload=workload.id,
-        limits=limits,
-        at=plane.clock.now(),
-    )
+    lines = budget_lines(workload.tenant, workload.budgets, plane.clock.now())
     if type(lines) is not tuple or not lines:
         raise TypeError("a reservation touches no budget")
     return Reservation(
@@ -136,16 +125,15 @@ def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> Non
 
 
 def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailure, counted: Usage | None) -> None:
-    """The provider's call failed. `counted` is our count of a partial answer, where there was one."""
+    """The provider's call failed. `counted` is our count of a partial answer, where there was one: it was used, so it
+    is posted, whatever ended it."""
     rule = RECOVERY[failed.failure]
     capability = trial.route.capability.id
     if rule.blames_provider:
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
     else:
         plane.health.succeeded(capability)
-    usage = failed.usage
-    if usage is None and failed.reached and rule.charge is not Charge.NOTHING:
-        usage = counted
+    usage = counted if failed.usage is None else failed.usage
     whole = failed.reached and usage is None and rule.charge is Charge.WORST_CASE
     _ended(plane, x, trial, failed.failure, usage, whole=whole)
 

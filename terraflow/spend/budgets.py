@@ -7,15 +7,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Protocol
 
 from terraflow.core.budget import Level, Window
 from terraflow.core.types import Instant
 from terraflow.ports.store import BudgetLine
 from terraflow.spend.windows import window_key
 
-Limits = Mapping[tuple[str, str, str], int]
-"""A tenant's limits in micro-dollars by (level, of, window)."""
+
+class Counter(Protocol):
+    """One counter of a workload's cost, as its bundle has it; `limit_micro_usd` None counts without limiting."""
+
+    @property
+    def level(self) -> Level: ...
+    @property
+    def of(self) -> str: ...
+    @property
+    def window(self) -> Window: ...
+    @property
+    def limit_micro_usd(self) -> int | None: ...
 
 
 def has_room(limit: int, reserved: int, posted: int, amount: int) -> bool:
@@ -23,21 +34,7 @@ def has_room(limit: int, reserved: int, posted: int, amount: int) -> bool:
     return reserved + posted + amount <= limit
 
 
-def budget_lines(
-    *, tenant: str, business_unit: str, workload: str, limits: Limits, at: Instant
-) -> tuple[BudgetLine, ...]:
-    """The six counters of a request at an instant: workload, business unit and tenant, each by hour and month.
-
-    Lines without a limit have `limit` None. The narrowest level comes first, so a refusal names it first.
-    """
-    keys = tuple((window.value, window_key(window, at)) for window in (Window.HOUR, Window.MONTH))
-    levels = (
-        (Level.WORKLOAD.value, workload),
-        (Level.BUSINESS_UNIT.value, business_unit),
-        (Level.TENANT.value, tenant),
-    )
-    return tuple(
-        BudgetLine(tenant, level, of, window, key, limits.get((level, of, window)))
-        for level, of in levels
-        for window, key in keys
-    )
+def budget_lines(tenant: str, counters: Iterable[Counter], at: Instant) -> tuple[BudgetLine, ...]:
+    """The counters of a request at an instant, in their order: a refusal names the first that has no room."""
+    keys = {window: window_key(window, at) for window in Window}
+    return tuple([BudgetLine(tenant, c.level, c.of, c.window, keys[c.window], c.limit_micro_usd) for c in counters])

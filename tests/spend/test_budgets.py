@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import product
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terraflow.core.budget import Window
+from terraflow.core.budget import Level, Window
 from terraflow.core.types import Instant
 from terraflow.ports.store import BudgetLine
 from terraflow.spend.budgets import budget_lines, has_room
@@ -54,19 +55,18 @@ def test_an_instant_is_in_its_window_and_the_windows_end_in_the_next(instant: in
     assert window_key(window, Instant(instant)) == datetime.fromtimestamp(instant // 10**6, UTC).strftime(pattern)
 
 
-def test_a_request_touches_six_counters_the_narrowest_level_first() -> None:
-    limits = {("workload", "w", "hour"): 5, ("tenant", "acme", "month"): 7, ("workload", "other", "hour"): 1}
-    lines = budget_lines(
-        tenant="acme", business_unit="unit", workload="w", limits=limits, at=at("2026-11-30T14:10:00Z")
-    )
-    hour, month = ("hour", "2026-11-30T14"), ("month", "2026-11")
-    assert lines == (
-        BudgetLine("acme", "workload", "w", *hour, 5),
-        BudgetLine("acme", "workload", "w", *month, None),
-        BudgetLine("acme", "business_unit", "unit", *hour, None),
-        BudgetLine("acme", "business_unit", "unit", *month, None),
-        BudgetLine("acme", "tenant", "acme", *hour, None),
-        BudgetLine("acme", "tenant", "acme", *month, 7),
+class Rule(NamedTuple):
+    level: Level
+    of: str
+    window: Window
+    limit_micro_usd: int | None
+
+
+def test_a_request_touches_its_counters_in_their_order_under_the_windows_of_the_instant() -> None:
+    counters = (Rule(Level.WORKLOAD, "w", Window.HOUR, 5), Rule(Level.TENANT, "acme", Window.MONTH, None))
+    assert budget_lines("acme", counters, at("2026-11-30T14:10:00Z")) == (
+        BudgetLine("acme", "workload", "w", "hour", "2026-11-30T14", 5),
+        BudgetLine("acme", "tenant", "acme", "month", "2026-11", None),
     )
 
 
