@@ -204,10 +204,13 @@ class Governed(_Code):
         " new one.",
     )
     CANCELLED = _row(
-        "CANCELLED", 409, Kind.RESPONSE, STOP, PLANNED,
-        "The application cancelled the request through DELETE /v1/requests/{id} while it was still under way.",
+        "CANCELLED", 409, Kind.RESPONSE, STOP, V0_1,
+        "The caller gave the request up while it was still under way: it closed its connection, or cancelled the"
+        " request by its id.",
         "Send a new request if the answer is wanted after all; only what was used until the cancellation is"
         " charged.",
+        note="A caller that left reads no response: the code is then in the evidence alone, with the detail"
+             " `caller_left`.",
     )
     CAPABILITY_NOT_IN_CONTRACT = _row(
         "CAPABILITY_NOT_IN_CONTRACT", 403, Kind.ROUTE_EXCLUSION, STOP, V0_1,
