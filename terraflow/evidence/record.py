@@ -62,7 +62,7 @@ class Tools(_Row, frozen=True):
 
 
 class Request(_Row, frozen=True):
-    """The request's facts. `input_tokens_bound` is the most tokens its input can be."""
+    """The request's facts. `bytes` is as it arrived, `input_bytes` as it would be sent on."""
 
     digest: str
     bytes: int
@@ -73,24 +73,28 @@ class Request(_Row, frozen=True):
     stream: bool = False
     pinned: str | None = None
     max_output_tokens: int | None = None
-    input_tokens_bound: int | None = None
+    input_bytes: int | None = None
+    audio: bool = False
     question_type: str | None = None
     deadline_ms: int | None = None
     idempotency_key_digest: str | None = None
 
 
 class PolicyRow(_Row, frozen=True):
-    """One capability as the policy saw it: its exclusion (None: permitted), and what is not in the bundle.
+    """One capability as the policy saw it: its exclusion (None: permitted), and its condition at that instant.
 
-    `slots_free` None: the capability has no limit in flight. `worst_case_micro_usd` None: not priced.
+    A condition that the decision did not ask for is left at its default. `worst_case_micro_usd` None: not priced.
     """
 
     capability: str
     exclusion: str | None = None
-    health: str = "healthy"
+    detail: str = ""
     enabled: bool = True
+    secret_present: bool = True
+    healthy: bool = True
     inside_boundary: bool = True
-    slots_free: int | None = None
+    has_free_slot: bool = True
+    recent_faults: int = 0
     worst_case_micro_usd: int | None = None
 
 

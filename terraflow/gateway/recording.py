@@ -76,7 +76,8 @@ def _request(x: Exchange) -> record.Request:
         stream=x.request.stream,
         pinned=None if x.resolution is None else x.resolution.pinned,
         max_output_tokens=None if facts is None else facts.output_tokens_max,
-        input_tokens_bound=None if facts is None else facts.input_bytes,
+        input_bytes=None if facts is None else facts.input_bytes,
+        audio=x.request.audio,
         deadline_ms=round((x.deadline - x.started) * 1000),
         idempotency_key_digest=x.key_digest,
     )
@@ -85,14 +86,17 @@ def _request(x: Exchange) -> record.Request:
 def _policy_row(x: Exchange, verdict: Verdict) -> record.PolicyRow:
     condition = x.conditions.get(verdict.capability)
     if condition is None:
-        return record.PolicyRow(capability=verdict.capability, exclusion=verdict.exclusion)
+        return record.PolicyRow(capability=verdict.capability, exclusion=verdict.exclusion, detail=verdict.detail)
     return record.PolicyRow(
         capability=verdict.capability,
         exclusion=verdict.exclusion,
-        health="healthy" if condition.healthy else "unhealthy",
-        enabled=condition.enabled and condition.secret_present,
+        detail=verdict.detail,
+        enabled=condition.enabled,
+        secret_present=condition.secret_present,
+        healthy=condition.healthy,
         inside_boundary=condition.inside_boundary,
-        slots_free=None if condition.has_free_slot else 0,
+        has_free_slot=condition.has_free_slot,
+        recent_faults=condition.recent_faults,
         worst_case_micro_usd=x.worst_cases.get(verdict.capability),
     )
 

@@ -46,11 +46,11 @@ def intent(number: int, tenant: str = TENANT, capabilities: int = 6) -> record.I
             declared_class="internal",
             scan=record.Scan(data_class="internal", detectors={"email": 1} if number % 7 == 0 else {}, bytes=790),
             max_output_tokens=1_024,
-            input_tokens_bound=812,
+            input_bytes=812,
             deadline_ms=30_000,
         ),
         policy=tuple(
-            record.PolicyRow(capability=f"sim-{at}", slots_free=4, worst_case_micro_usd=12_345)
+            record.PolicyRow(capability=f"sim-{at}", worst_case_micro_usd=12_345)
             if at % 2
             else record.PolicyRow(capability=f"sim-{at}", exclusion="EXTERNAL_EGRESS_NOT_ALLOWED")
             for at in range(capabilities)

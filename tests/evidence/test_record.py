@@ -46,7 +46,7 @@ def test_times_have_microseconds_and_are_utc() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 3_000), st.integers(1, 64))
 def test_a_decision_of_any_number_of_capabilities_fits_a_leaf(capabilities: int, name: int) -> None:
-    rows = tuple(record.PolicyRow(capability="c" * name + str(at), slots_free=at) for at in range(capabilities))
+    rows = tuple(record.PolicyRow(capability="c" * name + str(at), recent_faults=at) for at in range(capabilities))
     decision = msgspec.structs.replace(intent(1), policy=rows)
     entry = record.encode(decision)
     assert len(entry) <= ENTRY_BYTES_MAX

@@ -11,7 +11,6 @@ from terraflow.core.types import DataClass, SensitiveType
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 
-
 _TYPES = tuple(SensitiveType)
 
 
