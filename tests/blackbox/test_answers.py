@@ -171,6 +171,18 @@ def test_the_schema_that_the_caller_asks_for(site: Site, vendor: Vendor, checks:
     checks.answered(site.caller, site.caller.ask("asked"), capability="engine", cost=COST)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": CANARY}, {"$ref": "https://example.org/schema"}, {"pattern": "(?=x)"}, {"pattern": "("}],
+    ids=["type", "reference", "look-around", "unclosed"],
+)
+def test_a_schema_of_the_callers_that_is_none(schema: Json, site: Site, vendor: Vendor, checks: Checks) -> None:
+    calls = len(vendor.requests)
+    response = site.caller.ask("asked", **_asks_for(schema))
+    checks.refused(site.caller, response, Governed.PROVIDER_REJECTED_REQUEST, detail="RESPONSE_SCHEMA_INVALID")
+    assert len(vendor.requests) == calls
+
+
 # The response cache.
 
 

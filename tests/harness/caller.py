@@ -99,9 +99,10 @@ class Caller:
     @contextmanager
     def stream(self, workload: str, text: str = "Hello", **fields: Any) -> Iterator[Streamed]:
         """A streamed chat request; leaving the block closes the connection."""
-        headers = self.authorization | headers_of(workload) | fields.pop("headers", {})
-        body = body_of(text, stream=True, **fields)
-        with self._http.stream("POST", self.plane.base_url + CHAT, json=body, headers=headers) as response:
+        declared = headers_of(workload) | fields.pop("headers", {})
+        head = self.authorization | {"Content-Type": "application/json"} | declared
+        raw = json.dumps(body_of(text, stream=True, **fields)).encode()
+        with self._http.stream("POST", self.plane.base_url + CHAT, content=raw, headers=head) as response:
             yield Streamed(response)
 
     def leave(self, ready: Callable[[], object], headers: dict[str, str] | None = None, **fields: Any) -> str:

@@ -135,7 +135,8 @@ class CustomTool(msgspec.Struct, tag_field="type", tag="custom"):
     custom: _CustomDefinition
 
 
-class _StreamOptions(msgspec.Struct):
+class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    # Its fields end here: chunks are the plane's own, and carry no padding either way.
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 

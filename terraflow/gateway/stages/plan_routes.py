@@ -11,7 +11,7 @@ from terraflow.contracts.capability import Capability
 from terraflow.contracts.contract import StreamRule
 from terraflow.contracts.plan import Decision, Plan, decide_routes
 from terraflow.contracts.routes import Condition, RequestFacts
-from terraflow.contracts.schemas import compile_schema
+from terraflow.contracts.schemas import SchemaInvalid, compile_schema
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
@@ -24,7 +24,11 @@ async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
     """A plan, or one of step 11's codes; the verdict on every capability goes into the record either way."""
     assert x.resolution is not None and x.data_class is not None
     workload, pinned = x.resolution.workload, x.resolution.pinned
-    _apply_output_rules(x)
+    try:
+        _apply_output_rules(x)
+    except SchemaInvalid:
+        # The contract's own schema was compiled with its bundle: this is the caller's.
+        return Refuse(reason=Governed.PROVIDER_REJECTED_REQUEST, detail="RESPONSE_SCHEMA_INVALID")
     x.facts = RequestFacts(
         data_class=x.data_class,
         sensitive_types=x.sensitive_types,
