@@ -12,6 +12,7 @@ import msgspec
 
 from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
+from terraflow.contracts.capability import Capability
 from terraflow.core.reasons import Governed
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.capacity import Capacity
@@ -46,8 +47,9 @@ class BundleSource(Protocol):
 class ProviderSet(Protocol):
     """The providers of the active bundle's capabilities."""
 
-    def provider(self, capability: str) -> Provider:
-        """The opened provider. Raises KeyError for a capability that is not in the bundle."""
+    def provider(self, capability: Capability) -> Provider:
+        """The provider of exactly this definition, also when a newer bundle has changed or dropped it since the
+        request was planned. Raises KeyError for one that was never in force."""
         ...
 
     def ready(self, capability: str) -> bool:

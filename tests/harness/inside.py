@@ -48,8 +48,9 @@ class Heard(NamedTuple):
 class Inside:
     """The plane, and what its providers were asked."""
 
-    def __init__(self, parts: Parts, counted: dict[str, Counted], key: str) -> None:
+    def __init__(self, parts: Parts, folder: DataFolder, counted: dict[str, Counted], key: str) -> None:
         self.parts = parts
+        self.folder = folder
         self._counted = counted
         self._key = key
 
@@ -105,6 +106,6 @@ async def plane_inside(path: Path, document: dict[str, Any]) -> AsyncIterator[In
 
     parts = await start(Settings(data_dir=str(path)), wrap=Wrap(provider=count))
     try:
-        yield Inside(parts, counted, key)
+        yield Inside(parts, folder, counted, key)
     finally:
         await parts.stop()

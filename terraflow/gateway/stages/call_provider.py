@@ -71,7 +71,7 @@ def _refusal(step: Ended, failed: ProviderFailure) -> Refuse:
 
 
 async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | None:
-    provider = plane.providers.provider(trial.route.capability.id)
+    provider = plane.providers.provider(trial.route.capability)
     call = call_of(plane, x, trial)
     if type(call) is not Call:
         raise TypeError("there is nothing to ask the provider")

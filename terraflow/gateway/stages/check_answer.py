@@ -69,7 +69,7 @@ async def _repair(plane: Plane, x: Exchange) -> bool:
         return False
     try:
         with x.presence:
-            provider = plane.providers.provider(trial.route.capability.id)
+            provider = plane.providers.provider(trial.route.capability)
             answer = await provider.complete(call_of(plane, x, trial))
     except ProviderFailure as failed:
         trial_failed(plane, x, trial, failed, None)

@@ -1,0 +1,53 @@
+"""A request is called on the definition that was planned for it, whatever the bundle says meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from terraflow.contracts.bundle import Bundle
+from tests.harness.bundle import document, purpose, sim
+from tests.harness.inside import Inside, plane_inside
+
+
+async def activate(inside: Inside, *acts: dict[str, str], **changes: object) -> Bundle:
+    inside.folder.activate(document(purpose("w", sim("m", *acts, **changes))))
+    await inside.parts.bundles.refresh()
+    bundle = inside.parts.plane.bundles.active()
+    assert isinstance(bundle, Bundle)
+    return bundle
+
+
+async def test_a_changed_capability_has_a_new_provider_and_the_planned_one_stays(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m")))) as inside:
+        providers = inside.parts.providers
+        before = inside.parts.plane.bundles.active()
+        assert isinstance(before, Bundle)
+        planned = before.capabilities["m"]
+        first = providers.provider(planned)
+        same = await activate(inside)
+        assert providers.provider(same.capabilities["m"]) is first
+        changed = await activate(inside, {"text": "other"}, boundary="external")
+        assert providers.provider(changed.capabilities["m"]) is not first
+        assert providers.provider(planned) is first
+
+
+async def test_a_dropped_capability_stays_callable_for_who_planned_it(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("gone")))) as inside:
+        before = inside.parts.plane.bundles.active()
+        assert isinstance(before, Bundle)
+        await activate(inside)
+        assert inside.parts.providers.provider(before.capabilities["gone"])
+        with pytest.raises(KeyError):
+            inside.parts.providers.ready("gone")
+
+
+async def test_a_credential_that_no_header_can_carry_switches_its_capability_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAD_SECRET", "line\nbreak")
+    remote = sim("r", provider="openai", endpoint="http://127.0.0.1:9/v1", secret="env:BAD_SECRET")
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m"), remote))) as inside:
+        assert not inside.parts.providers.ready("r")
+        assert inside.parts.providers.ready("m")
