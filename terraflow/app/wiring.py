@@ -32,7 +32,7 @@ from terraflow.gateway.admission import Admission, AdmissionRule
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.http.service import Service, ServiceLimits
-from terraflow.gateway.plane import Limits, Plane
+from terraflow.gateway.plane import Limits, Plane, ProviderSet
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import RecoveryLoop, recover
 from terraflow.gateway.running import Running
@@ -52,6 +52,7 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Callable[[Store], Store] = lambda store: store
     provider: Callable[[str, Provider], Provider] = lambda _, provider: provider
+    providers: Callable[[ProviderSet], ProviderSet] = lambda providers: providers
     clock: Callable[[Clock], Clock] = lambda clock: clock
     ids: Callable[[Ids], Ids] = lambda ids: ids
     scanner: Callable[[Scanner], Scanner] = lambda scanner: scanner
@@ -119,7 +120,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         ids=ids,
         store=store,
         bundles=bundles,
-        providers=providers,
+        providers=wrap.providers(providers),
         scanner=wrap.scanner(Scanner()),
         rate=Rate(),
         admission=Admission(

@@ -1,7 +1,7 @@
 """A plane as its operator runs it: a process of its own, on a free port, over a data folder.
 
-1. It is started by the product's command, or, with a fault, by `tests.faults.plane`, which differs from it in the one
-   port that it wraps.
+1. It is started by the product's command, or, with faults, by `tests.faults.plane`, which differs from it in the ports
+   that it wraps.
 2. Whoever starts one stops it: a plane is a context manager. What it wrote to standard error is kept in a file, and
    shown by a test that fails while it runs.
 """
@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,15 +43,16 @@ class Plane:
         self,
         folder: DataFolder,
         *,
-        fault: str | None = None,
+        faults: bool = False,
         secrets: dict[str, str] | None = None,
         **settings: Any,
     ) -> None:
         self.folder = folder
         self.base_url = ""
+        self._armed = folder.path.with_name(folder.path.name + ".armed")
         self._command = [Path(sys.executable).with_name("terraflow"), "serve"]
-        if fault is not None:
-            self._command = [sys.executable, "-m", "tests.faults.plane", fault]
+        if faults:
+            self._command = [sys.executable, "-m", "tests.faults.plane", self._armed]
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("TERRAFLOW_")}
         self._environment |= secrets or {}
         chosen = {"data_dir": folder.path, "bind_port": 0, "checkpoint_interval_ms": 50} | settings
@@ -102,6 +105,17 @@ class Plane:
     def kill(self) -> None:
         """End it as a crash would."""
         self._end(signal.SIGKILL)
+
+    @contextmanager
+    def fault(self, name: str) -> Iterator[None]:
+        """Let one of the faults of `tests.faults.plane` happen, for so long."""
+        beside = self._armed.with_suffix(".next")
+        beside.write_text(name)
+        beside.rename(self._armed)
+        try:
+            yield
+        finally:
+            self._armed.unlink()
 
     def restart(self) -> None:
         """Stop, and start on the same folder: another port, the same state."""
