@@ -127,7 +127,7 @@ class EventTranslator:
     def translate(self, raw: bytes) -> Chunk | None:
         """The chunk of an event, None for one that says nothing to a client. Raises ProviderFailure."""
         event = _parse_event(raw)
-        if event is None:
+        if event is None or (type(event) is wire.Ping and not self.done):
             return None
         if (self._begun is None) is not (type(event) is wire.MessageStart) or self.done:
             _malformed()
@@ -146,6 +146,8 @@ class EventTranslator:
                 return self._end(ended.stop_reason, usage)
             case wire.MessageStop():
                 self.done = True
+                return None
+            case wire.Ping():
                 return None
 
     def _say(self, delta: dict[str, Any], finish: str | None = None) -> Chunk:

@@ -125,10 +125,14 @@ class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
     pass
 
 
-Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
+class Ping(msgspec.Struct, tag_field="type", tag="ping"):
+    pass
+
+
+Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | Ping
 EVENT_TYPES = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
-     "message_stop", "error"}
+     "message_stop", "ping", "error"}
 )  # fmt: skip
 
 

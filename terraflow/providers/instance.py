@@ -43,7 +43,7 @@ class _Maker:
 
     def make(self, schema: Any, depth: int) -> Any:
         self._left -= 1
-        if not isinstance(schema, dict) or depth > DEPTH_MAX or self._left < 0:
+        if not isinstance(schema, dict) or depth > DEPTH_MAX:
             return {} if schema is True else None
         if "const" in schema:
             return schema["const"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from terraflow.contracts.capability import (
@@ -16,6 +18,7 @@ from terraflow.contracts.capability import (
 from terraflow.contracts.script import Act, Script
 from terraflow.ports.upstream import Call, Chunk, ModelRequest, Provider
 from terraflow.providers.endpoint import parse_networks
+from terraflow.providers.outbound import Outbound
 
 LOOPBACK = parse_networks(["127.0.0.0/8", "::1/128"])
 
@@ -86,6 +89,16 @@ def call(
         reasoning_budget_tokens=reasoning_budget_tokens,
         timeout_s=timeout_s,
     )
+
+
+@asynccontextmanager
+async def reaching(**options: Any) -> AsyncIterator[Outbound]:
+    """Outgoing connections, whose private network is loopback."""
+    outbound = Outbound(LOOPBACK, **options)
+    try:
+        yield outbound
+    finally:
+        await outbound.close()
 
 
 async def collect(provider: Provider, asked: Call) -> list[Chunk]:

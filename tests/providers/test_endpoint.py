@@ -16,7 +16,7 @@ from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.endpoint import Standing, decide_standing, parse_networks, parse_place, unwrap
 from terraflow.providers.open import Opened, Providers, open_provider
 from terraflow.providers.outbound import Outbound
-from tests.providers.sample import LOOPBACK, call, capability, collect
+from tests.providers.sample import call, capability, collect, reaching
 from tests.providers.vendor import Vendor, says, streams
 
 PRIVATE, EXTERNAL = Boundary.PRIVATE, Boundary.EXTERNAL
@@ -139,10 +139,12 @@ class Names:
     def __init__(self, *addresses: str) -> None:
         self.addresses = list(addresses)
         self.asked = 0
+        self.honest = True
+        """Whether "no address" is an error, as it should be, or an empty answer."""
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         self.asked += 1
-        if not self.addresses:
+        if not self.addresses and self.honest:
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return self.addresses
 
@@ -153,147 +155,130 @@ async def opened(outbound: Outbound, port: int, host: str = "models.example.com"
 
 
 async def test_a_connection_goes_to_the_checked_address_and_names_are_not_asked_again():
-    vendor, names = await Vendor(HELLO).start(), Names("127.0.0.1")
-    outbound = Outbound(LOOPBACK, resolve=names.resolve)
-    one = await opened(outbound, vendor.port)
-    for _ in range(3):
-        await one.provider.complete(call())
-    assert names.asked == 1
-    assert vendor.requests[0].header("host") == f"models.example.com:{vendor.port}"
-    await outbound.close()
-    await vendor.stop()
+    names = Names("127.0.0.1")
+    async with Vendor(HELLO) as vendor, reaching(resolve=names.resolve) as outbound:
+        one = await opened(outbound, vendor.port)
+        for _ in range(3):
+            await one.provider.complete(call())
+        assert names.asked == 1
+        assert vendor.requests[0].header("host") == f"models.example.com:{vendor.port}"
 
 
 async def test_a_name_that_moves_outside_is_shut_until_it_comes_back():
-    vendor, names = await Vendor(HELLO, streams()).start(), Names("127.0.0.1")
-    outbound = Outbound(LOOPBACK, resolve=names.resolve)
-    one = await opened(outbound, vendor.port)
-    await one.provider.complete(call())
-    names.addresses = ["8.8.8.8"]
-    await outbound.refresh()
-    assert one.standing is Standing.OUTSIDE
-    for asked in (one.provider.complete(call()), collect(one.provider, call(stream=True))):
-        with pytest.raises(ProviderFailure) as caught:
-            await asked
-        assert (caught.value.failure, caught.value.reached) == (Failure.CONNECT, False)
-    assert len(vendor.requests) == 1
-    names.addresses = ["127.0.0.1"]
-    await outbound.refresh()
-    assert one.standing is Standing.PERMITTED
-    await outbound.close()
-    await vendor.stop()
+    names = Names("127.0.0.1")
+    async with Vendor(HELLO, streams()) as vendor, reaching(resolve=names.resolve) as outbound:
+        one = await opened(outbound, vendor.port)
+        await one.provider.complete(call())
+        names.addresses = ["8.8.8.8"]
+        await outbound.refresh()
+        assert one.standing is Standing.OUTSIDE
+        for asked in (one.provider.complete(call()), collect(one.provider, call(stream=True))):
+            with pytest.raises(ProviderFailure) as caught:
+                await asked
+            assert (caught.value.failure, caught.value.reached) == (Failure.CONNECT, False)
+        assert len(vendor.requests) == 1
+        names.addresses = ["127.0.0.1"]
+        await outbound.refresh()
+        assert one.standing is Standing.PERMITTED
 
 
-async def test_a_name_that_stops_resolving_keeps_its_checked_addresses():
-    vendor, names = await Vendor(HELLO).start(), Names("127.0.0.1")
-    outbound = Outbound(LOOPBACK, resolve=names.resolve)
-    one = await opened(outbound, vendor.port)
-    names.addresses = []
-    await outbound.refresh()
-    await one.provider.complete(call())
-    await outbound.close()
-    await vendor.stop()
+@pytest.mark.parametrize("honest", [True, False])
+async def test_a_name_that_stops_resolving_keeps_its_checked_addresses(honest: bool):
+    names = Names("127.0.0.1")
+    async with Vendor(HELLO) as vendor, reaching(resolve=names.resolve) as outbound:
+        one = await opened(outbound, vendor.port)
+        names.addresses, names.honest = [], honest
+        await outbound.refresh()
+        await one.provider.complete(call())
 
 
 async def test_a_name_that_does_not_resolve_yet_is_looked_up_again():
-    vendor, names = await Vendor(HELLO).start(), Names()
-    outbound = Outbound(LOOPBACK, resolve=names.resolve, refresh_s=0.02)
-    one = await opened(outbound, vendor.port)
-    assert one.standing is Standing.UNRESOLVED
-    with pytest.raises(ProviderFailure):
+    names = Names()
+    async with Vendor(HELLO) as vendor, reaching(resolve=names.resolve, refresh_s=0.02) as outbound:
+        one = await opened(outbound, vendor.port)
+        assert one.standing is Standing.UNRESOLVED
+        with pytest.raises(ProviderFailure):
+            await one.provider.complete(call())
+        names.addresses = ["127.0.0.1"]
+        await asyncio.sleep(0.1)
         await one.provider.complete(call())
-    names.addresses = ["127.0.0.1"]
-    await asyncio.sleep(0.1)
-    await one.provider.complete(call())
-    await outbound.close()
-    await vendor.stop()
 
 
 async def test_an_endpoint_without_users_is_forgotten():
     names = Names("127.0.0.1")
-    outbound = Outbound(LOOPBACK, resolve=names.resolve)
-    one, two = await opened(outbound, 9), await opened(outbound, 9)
-    await one.provider.close()
-    await one.provider.close()
-    await outbound.refresh()
-    assert names.asked == 2
-    await two.provider.close()
-    await outbound.refresh()
-    assert names.asked == 2
-    await outbound.close()
+    async with reaching(resolve=names.resolve) as outbound:
+        one, two = await opened(outbound, 9), await opened(outbound, 9)
+        await one.provider.close()
+        await one.provider.close()
+        await outbound.refresh()
+        assert names.asked == 2
+        await two.provider.close()
+        await outbound.refresh()
+        assert names.asked == 2
 
 
 async def test_boundaries_share_no_connection():
-    vendor = await Vendor(HELLO).start()
-    outbound = Outbound(LOOPBACK)
-    endpoint = f"http://127.0.0.1:{vendor.port}/v1"
-    for boundary in Boundary:
-        asked = capability(ProviderKind.OPENAI, endpoint=endpoint, boundary=boundary)
-        await (await open_provider(asked, None, outbound, SystemClock())).provider.complete(call())
-    assert vendor.connections == 2
-    await outbound.close()
-    await vendor.stop()
+    async with Vendor(HELLO) as vendor, reaching() as outbound:
+        endpoint = f"http://127.0.0.1:{vendor.port}/v1"
+        for boundary in Boundary:
+            asked = capability(ProviderKind.OPENAI, endpoint=endpoint, boundary=boundary)
+            await (await open_provider(asked, None, outbound, SystemClock())).provider.complete(call())
+        assert vendor.connections == 2
 
 
 async def test_no_delay_and_probes_are_set(monkeypatch: pytest.MonkeyPatch):
-    vendor = await Vendor(streams(0.2)).start()
-    outbound = Outbound(LOOPBACK)
-    one = await opened(outbound, vendor.port, "127.0.0.1")
-    made: list[socket.socket] = []
-    create = asyncio.get_running_loop().create_connection
+    async with Vendor(streams(0.2)) as vendor, reaching() as outbound:
+        one = await opened(outbound, vendor.port, "127.0.0.1")
+        made: list[socket.socket] = []
+        create = asyncio.get_running_loop().create_connection
 
-    async def watched(*args, sock: socket.socket, **more):
-        made.append(sock)
-        return await create(*args, sock=sock, **more)
+        async def watched(*args, sock: socket.socket, **more):
+            made.append(sock)
+            return await create(*args, sock=sock, **more)
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", watched)
-    task = asyncio.create_task(collect(one.provider, call(stream=True)))
-    await vendor.asked.wait()
-    assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    await asyncio.gather(task, return_exceptions=True)
-    await outbound.close()
-    await vendor.stop()
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", watched)
+        task = asyncio.create_task(collect(one.provider, call(stream=True)))
+        await vendor.asked.wait()
+        assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_providers_of_a_bundle():
-    outbound = Outbound(LOOPBACK, resolve=Names("8.8.8.8").resolve)
-    definitions = [
-        capability(ProviderKind.SIMULATED, name="made-up"),
-        capability(ProviderKind.OPENAI, name="keyed", secret="env:KEY", endpoint="http://127.0.0.1:9/v1"),
-        capability(ProviderKind.OPENAI, name="moved", endpoint="http://models.example.com/v1"),
-        capability(ProviderKind.ANTHROPIC, name="unset", secret="env:OTHER"),
-    ]
-    providers = await Providers.open(definitions, {"env:KEY": "sk-secret"}, outbound, SystemClock())
-    assert [providers.ready(d.id) for d in definitions] == [True, True, True, False]
-    assert [providers.inside_boundary(d.id) for d in definitions] == [True, True, False, True]
-    with pytest.raises(KeyError):
-        providers.provider("unset")
-    for kept in (providers.provider("keyed"), providers):
-        assert "sk-secret" not in repr(kept)
-    await providers.close()
-    await providers.close()
-    await outbound.close()
+    async with reaching(resolve=Names("8.8.8.8").resolve) as outbound:
+        definitions = [
+            capability(ProviderKind.SIMULATED, name="made-up"),
+            capability(ProviderKind.OPENAI, name="keyed", secret="env:KEY", endpoint="http://127.0.0.1:9/v1"),
+            capability(ProviderKind.OPENAI, name="moved", endpoint="http://models.example.com/v1"),
+            capability(ProviderKind.ANTHROPIC, name="unset", secret="env:OTHER"),
+        ]
+        providers = await Providers.open(definitions, {"env:KEY": "sk-secret"}, outbound, SystemClock())
+        assert [providers.ready(d.id) for d in definitions] == [True, True, True, False]
+        assert [providers.inside_boundary(d.id) for d in definitions] == [True, True, False, True]
+        with pytest.raises(KeyError):
+            providers.provider("unset")
+        for kept in (providers.provider("keyed"), providers):
+            assert "sk-secret" not in repr(kept)
+        await providers.close()
+        await providers.close()
 
 
 @pytest.mark.parametrize("secret", ["sk-sec\r\nX: y", "sk-sec\x00", "sk-sécret"])
 async def test_a_credential_that_no_header_carries_is_refused_without_being_shown(secret: str):
-    outbound = Outbound(LOOPBACK)
-    keyed = capability(ProviderKind.OPENAI, secret="env:KEY", endpoint="http://127.0.0.1:9/v1")
-    with pytest.raises(ValueError) as caught:
-        await Providers.open([keyed], {"env:KEY": secret}, outbound, SystemClock())
-    assert "sk-s" not in str(caught.value)
-    await outbound.close()
+    async with reaching() as outbound:
+        keyed = capability(ProviderKind.OPENAI, secret="env:KEY", endpoint="http://127.0.0.1:9/v1")
+        with pytest.raises(ValueError) as caught:
+            await Providers.open([keyed], {"env:KEY": secret}, outbound, SystemClock())
+        assert "sk-s" not in str(caught.value)
 
 
 async def test_a_dialect_of_another_vendor_is_refused():
-    outbound = Outbound(LOOPBACK)
-    for kind, dialect in (
-        (ProviderKind.OPENAI, Dialect.BUDGETED_THINKING),
-        (ProviderKind.ANTHROPIC, Dialect.SELF_HOSTED),
-    ):
-        with pytest.raises(ValueError):
-            await open_provider(
-                capability(kind, endpoint="http://127.0.0.1:9", dialect=dialect), None, outbound, SystemClock()
-            )
-    await outbound.close()
+    async with reaching() as outbound:
+        for kind, dialect in (
+            (ProviderKind.OPENAI, Dialect.BUDGETED_THINKING),
+            (ProviderKind.ANTHROPIC, Dialect.SELF_HOSTED),
+        ):
+            with pytest.raises(ValueError):
+                await open_provider(
+                    capability(kind, endpoint="http://127.0.0.1:9", dialect=dialect), None, outbound, SystemClock()
+                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from terraflow.ports.upstream import Failure, Provider, ProviderFailure, Usage
 from terraflow.providers.open import open_provider
 from terraflow.providers.outbound import Outbound
 from tests.providers.sample import LOOPBACK, call, capability, collect, finishes, text_of, tool_calls_of
-from tests.providers.vendor import Reply, Vendor, hangs_up, head, says, streams
+from tests.providers.vendor import Reply, Vendor, forever, hangs_up, head, says, streams
 
 DONE = b"data: [DONE]\n\n"
 
@@ -182,6 +183,21 @@ async def test_an_end_mark_without_an_end_of_the_response_is_enough():
         assert text_of(await collect(provider, call(stream=True))) == "hi"
 
 
+async def test_a_response_that_ends_a_little_after_its_end_mark_keeps_its_connection():
+    async with facing(streams(WHOLE, 0.05)) as (provider, vendor):
+        for _ in range(3):
+            await collect(provider, call(stream=True))
+            await asyncio.sleep(0.1)
+        assert vendor.connections == 1
+
+
+async def test_a_response_that_never_ends_after_its_end_mark_loses_it():
+    async with facing(streams(WHOLE, 30.0)) as (provider, vendor):
+        await collect(provider, call(stream=True))
+        assert vendor.replying
+        await vendor.closing()
+
+
 async def failure(reply: Reply, stream: bool, **fields: Any) -> ProviderFailure:
     """The failure of a call; a response that was still coming must have been cut off."""
     async with facing(reply) as (provider, vendor):
@@ -190,8 +206,7 @@ async def failure(reply: Reply, stream: bool, **fields: Any) -> ProviderFailure:
                 await collect(provider, call(stream=True, **fields))
             else:
                 await provider.complete(call(**fields))
-        if vendor.replying:
-            await vendor.closing()
+        await vendor.settled()
     assert caught.value.__context__ is None
     return caught.value
 
@@ -199,8 +214,6 @@ async def failure(reply: Reply, stream: bool, **fields: Any) -> ProviderFailure:
 def _event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
-
-FOREVER = 2_000
 
 HOSTILE_STREAMS: dict[str, tuple[Reply, Failure]] = {
     "no end mark": (streams(*HELLO, piece({}, "stop")), Failure.CUT_OFF),
@@ -232,10 +245,10 @@ HOSTILE_STREAMS: dict[str, tuple[Reply, Failure]] = {
     ),
     "a NUL": (streams(_event(b'{"choices": [\x00]}')), Failure.MALFORMED),
     "deep nesting": (streams(_event(b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")), Failure.MALFORMED),
-    "an endless line": (streams(*[b"data: " + b"x" * 65_536] * FOREVER), Failure.MALFORMED),
-    "an endless event": (streams(*[b"data: x\n" * 8_192] * FOREVER), Failure.MALFORMED),
-    "endless comments": (streams(*[b": still here\n\n" * 8_192] * FOREVER), Failure.MALFORMED),
-    "endless chunks": (streams(*[event([], pad="x" * 30_000) * 32] * FOREVER), Failure.MALFORMED),
+    "an endless line": (forever(b"data: " + b"x" * 65_536), Failure.MALFORMED),
+    "an endless event": (forever(b"data: x\n" * 8_192), Failure.MALFORMED),
+    "endless comments": (forever(b": still here\n\n" * 8_192), Failure.MALFORMED),
+    "endless chunks": (forever(event([], pad="x" * 30_000) * 32), Failure.MALFORMED),
 }  # fmt: skip
 
 
@@ -277,7 +290,7 @@ HOSTILE_ANSWERS: dict[str, tuple[Reply, Failure]] = {
     "no content": (says(204, b""), Failure.MALFORMED),
     "a compressed answer": (says(200, whole(), "Content-Encoding: gzip"), Failure.MALFORMED),
     "a length over the bound": (raw(head(200, "Content-Length: 99999999999") + b"{"), Failure.MALFORMED),
-    "an endless body": (streams(*[b" " * 65_536] * FOREVER), Failure.MALFORMED),
+    "an endless body": (forever(b" " * 65_536), Failure.MALFORMED),
     "less than its length": (raw(head(200, "Content-Length: 1000") + b"{"), Failure.CUT_OFF),
     "not HTTP": (raw(b"SSH-2.0-x\r\n\r\n"), Failure.MALFORMED),
     "a bad chunk": (raw(head(200, "Transfer-Encoding: chunked") + b"zz\r\n"), Failure.MALFORMED),
@@ -297,14 +310,13 @@ async def test_a_hostile_answer(name: str):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_redirect_is_not_followed(stream: bool):
-    elsewhere = await Vendor(says(200, whole())).start()
-    reply = says(307, b"", f"Location: http://127.0.0.1:{elsewhere.port}/v1/chat/completions")
-    async with facing(reply) as (provider, _):
-        with pytest.raises(ProviderFailure) as caught:
-            await (collect(provider, call(stream=True)) if stream else provider.complete(call()))
+    async with Vendor(says(200, whole())) as elsewhere:
+        reply = says(307, b"", f"Location: http://127.0.0.1:{elsewhere.port}/v1/chat/completions")
+        async with facing(reply) as (provider, _):
+            with pytest.raises(ProviderFailure) as caught:
+                await (collect(provider, call(stream=True)) if stream else provider.complete(call()))
     assert (caught.value.failure, caught.value.status, caught.value.reached) == (Failure.MALFORMED, 307, False)
     assert elsewhere.requests == []
-    await elsewhere.stop()
 
 
 async def test_cookies_are_forgotten():

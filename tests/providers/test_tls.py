@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ssl
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from terraflow.contracts.script import Act
 from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.open import open_provider
 from terraflow.providers.outbound import Outbound
-from tests.providers.sample import LOOPBACK, call, capability, collect, text_of
+from tests.providers.sample import call, capability, collect, reaching, text_of
 from tests.providers.speakers import speak_openai
 from tests.providers.vendor import Vendor
 
@@ -57,12 +58,12 @@ async def serving(certificate: Path, act: Act) -> Vendor:
     return await Vendor(speak_openai(act)).start(tls=context)
 
 
-def outbound(trusted: Path | None) -> Outbound:
+def trusting(trusted: Path | None) -> AbstractAsyncContextManager[Outbound]:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
     tls = None if trusted is None else ssl.create_default_context(cafile=str(trusted))
-    return Outbound(LOOPBACK, resolve=resolve, tls=tls)
+    return reaching(resolve=resolve, tls=tls)
 
 
 @pytest.mark.parametrize(
@@ -71,28 +72,26 @@ def outbound(trusted: Path | None) -> Outbound:
     ids=["the right name", "another name", "a stranger's signature"],
 )
 async def test_the_certificate_must_be_the_names(certificate: Path, host: str, trust: bool, works: bool):
-    vendor, out = await serving(certificate, Act(text="hi")), outbound(certificate if trust else None)
-    asked = capability(ProviderKind.OPENAI, endpoint=f"https://{host}:{vendor.port}/v1")
-    provider = (await open_provider(asked, "k", out, SystemClock())).provider
-    if works:
-        assert text_of(await collect(provider, call(stream=True))) == "hi"
-    else:
+    vendor = await serving(certificate, Act(text="hi"))
+    async with vendor, trusting(certificate if trust else None) as outbound:
+        asked = capability(ProviderKind.OPENAI, endpoint=f"https://{host}:{vendor.port}/v1")
+        provider = (await open_provider(asked, "k", outbound, SystemClock())).provider
+        if works:
+            assert text_of(await collect(provider, call(stream=True))) == "hi"
+            return
         with pytest.raises(ProviderFailure) as caught:
             await provider.complete(call())
-        assert (caught.value.failure, caught.value.reached) == (Failure.CONNECT, False)
-        assert vendor.requests == []
-    await out.close()
-    await vendor.stop()
+    assert (caught.value.failure, caught.value.reached) == (Failure.CONNECT, False)
+    assert vendor.requests == []
 
 
 async def test_closing_a_stream_does_not_wait_for_the_peers_farewell(certificate: Path):
-    vendor, out = await serving(certificate, Act(text="abcdefgh", chunk_interval_ms=50)), outbound(certificate)
-    asked = capability(ProviderKind.OPENAI, endpoint=f"https://{HOST}:{vendor.port}/v1")
-    provider = (await open_provider(asked, "k", out, SystemClock())).provider
-    chunks = provider.stream(call(stream=True))
-    await anext(chunks)
-    left = time.monotonic()
-    await chunks.aclose()
-    assert await vendor.closing() - left < 0.1
-    await out.close()
-    await vendor.stop()
+    vendor = await serving(certificate, Act(text="abcdefgh", chunk_interval_ms=50))
+    async with vendor, trusting(certificate) as outbound:
+        asked = capability(ProviderKind.OPENAI, endpoint=f"https://{HOST}:{vendor.port}/v1")
+        provider = (await open_provider(asked, "k", outbound, SystemClock())).provider
+        chunks = provider.stream(call(stream=True))
+        await anext(chunks)
+        left = time.monotonic()
+        await chunks.aclose()
+        assert await vendor.closing() - left < 0.1

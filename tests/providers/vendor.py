@@ -48,6 +48,7 @@ class Vendor:
         self.replying = False
         self.asked = asyncio.Event()
         self._left = asyncio.Event()
+        self._settled = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -55,6 +56,12 @@ class Vendor:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
+
+    async def __aenter__(self) -> Vendor:
+        return self if self._server is not None else await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -69,6 +76,12 @@ class Vendor:
         async with asyncio.timeout(within_s):
             await self._left.wait()
         return self.closed_at[0]
+
+    async def settled(self, within_s: float = 2.0) -> None:
+        """Wait until a reply was sent to its end, or its client closed the connection; fails if neither is in
+        time."""
+        async with asyncio.timeout(within_s):
+            await self._settled.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -90,6 +103,7 @@ class Vendor:
         finally:
             self.closed_at.append(time.monotonic())
             self._left.set()
+            self._settled.set()
             self._writers.discard(writer)
             with contextlib.suppress(Exception):
                 writer.transport.abort()
@@ -107,6 +121,7 @@ class Vendor:
                 raise ConnectionResetError
             await replying
             self.replying = False
+            self._settled.set()
             return heard.result() if heard.done() else b""
         finally:
             for task in (replying, heard):
@@ -146,6 +161,19 @@ def streams(*pieces: bytes | float, end: bool = True) -> Reply:
             await writer.drain()
         else:
             writer.transport.abort()
+
+    return reply
+
+
+def forever(piece: bytes) -> Reply:
+    """A chunked event stream that repeats one piece without an end: 128 MiB of it, then it only stays open."""
+
+    async def reply(writer: asyncio.StreamWriter, _: Request) -> None:
+        writer.write(head(200, "Content-Type: text/event-stream", "Transfer-Encoding: chunked"))
+        for _ in range(128 * 1024 * 1024 // len(piece)):
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+        await asyncio.sleep(60)
 
     return reply
 
