@@ -101,9 +101,9 @@ def no_room(found: NoRoom) -> Refuse:
 async def settle_ended(plane: Plane, x: Exchange) -> None:
     """Make the ended attempt's posting durable, if there is one."""
     if x.reservation is not None:
-        settlement = Settlement(x.reservation.id, x.posting)
+        # Until this is durable the reservation is the request's: whatever fails here, closing settles it as well.
+        await plane.store.settle((Settlement(x.reservation.id, x.posting),))
         x.reservation = None
-        await plane.store.settle((settlement,))
 
 
 def call_of(plane: Plane, x: Exchange, trial: Trial) -> Call:
