@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -29,10 +30,11 @@ _NOT_INSIDE = (Standing.OUTSIDE, Standing.FORBIDDEN)
 
 
 class _Entry(msgspec.Struct, frozen=True):
+    """A capability of a bundle; `opened` is None while its credential is not there."""
+
     capability: Capability
-    opened: Opened
-    provider: Provider
-    ready: bool
+    opened: Opened | None
+    provider: Provider | None
 
 
 class _Retired(msgspec.Struct, frozen=True):
@@ -54,28 +56,30 @@ class OpenProviders:
 
     async def follow(self, bundle: Bundle) -> None:
         """Open what the bundle names, and retire what it does not. On an error nothing has changed."""
-        opened: dict[str, _Entry] = {}
-        try:
-            for name, capability in bundle.capabilities.items():
-                known = self._open.get(name)
-                if known is None or known.capability != capability:
-                    opened[name] = await self._opened(capability)
-        except BaseException:
-            for entry in opened.values():
-                await entry.provider.close()
-            raise
+        changed = [c for c in bundle.capabilities.values() if not self._has(c)]
+        found = await asyncio.gather(*(self._opened(capability) for capability in changed), return_exceptions=True)
+        opened = {entry.capability.id: entry for entry in found if isinstance(entry, _Entry)}
+        failed = next((error for error in found if isinstance(error, BaseException)), None)
+        if failed is not None:
+            await _close(opened.values())
+            raise failed
         now = self._clock.monotonic()
         kept = {name: opened.get(name) or self._open[name] for name in bundle.capabilities}
         leaving = [entry for name, entry in self._open.items() if kept.get(name) is not entry]
         self._open = kept
         self._retired += [_Retired(entry, now + self._stay_s) for entry in leaving]
-        for retired in [retired for retired in self._retired if retired.until <= now]:
-            self._retired.remove(retired)
-            await retired.entry.provider.close()
+        done = [retired for retired in self._retired if retired.until <= now]
+        self._retired = [retired for retired in self._retired if retired.until > now]
+        await _close(retired.entry for retired in done)
+
+    def _has(self, capability: Capability) -> bool:
+        known = self._open.get(capability.id)
+        return known is not None and known.capability == capability
 
     async def _opened(self, capability: Capability) -> _Entry:
         secret = None if capability.secret is None else read_secret(capability.secret)
-        ready = capability.secret is None or secret is not None
+        if capability.secret is not None and secret is None:
+            return _Entry(capability, None, None)
         try:
             opened = await open_provider(capability, secret, self._outbound, self._clock)
         except ValueError as unusable:
@@ -83,30 +87,36 @@ class OpenProviders:
                 raise
             # The endpoint's form was checked when the bundle was accepted: it is the credential's.
             log.error("capability %s is off: %s", capability.id, unusable)
-            ready, opened = False, await open_provider(capability, None, self._outbound, self._clock)
-        return _Entry(capability, opened, self._wrap(capability.id, opened.provider), ready)
+            return _Entry(capability, None, None)
+        return _Entry(capability, opened, self._wrap(capability.id, opened.provider))
 
     def provider(self, capability: Capability) -> Provider:
         """See `gateway.plane.ProviderSet`."""
-        entry = self._open.get(capability.id)
-        if entry is not None and (entry.capability is capability or entry.capability == capability):
-            return entry.provider
-        for retired in self._retired:
-            if retired.entry.capability == capability:
-                return retired.entry.provider
-        raise KeyError(capability.id)
+        found = self._open.get(capability.id)
+        if found is None or not (found.capability is capability or found.capability == capability):
+            found = next((old.entry for old in self._retired if old.entry.capability == capability), None)
+        if found is None or found.provider is None:
+            raise KeyError(capability.id)
+        return found.provider
 
     def ready(self, capability: str) -> bool:
         """See `gateway.plane.ProviderSet`."""
-        return self._open[capability].ready
+        return self._open[capability].opened is not None
 
     def inside_boundary(self, capability: str) -> bool:
-        """See `gateway.plane.ProviderSet`."""
+        """See `gateway.plane.ProviderSet`. A name that has never resolved counts as inside: its calls fail without a
+        connection."""
         entry = self._open[capability]
-        return entry.capability.boundary is Boundary.EXTERNAL or entry.opened.standing not in _NOT_INSIDE
+        outside = entry.opened is not None and entry.opened.standing in _NOT_INSIDE
+        return entry.capability.boundary is Boundary.EXTERNAL or not outside
 
     async def close(self) -> None:
         """Close every connection."""
-        for entry in (*self._open.values(), *(retired.entry for retired in self._retired)):
-            await entry.provider.close()
+        await _close((*self._open.values(), *(retired.entry for retired in self._retired)))
         await self._outbound.close()
+
+
+async def _close(entries: Iterable[_Entry]) -> None:
+    for entry in entries:
+        if entry.provider is not None:
+            await entry.provider.close()

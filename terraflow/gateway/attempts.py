@@ -24,9 +24,6 @@ from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailur
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice, cost
 
-BYTES_PER_TOKEN = 4
-"""For counting what a vendor did not: English text has about four bytes a token."""
-
 
 class Why(StrEnum):
     """Why an attempt was made, as the record says it."""
@@ -134,6 +131,8 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     else:
         plane.health.succeeded(capability)
     usage = counted if failed.usage is None else failed.usage
+    if usage is None and failed.reached and rule.charge is Charge.COUNTED:
+        usage = Usage.counted(trial.request.size_bytes, 0)
     whole = failed.reached and usage is None and rule.charge is Charge.WORST_CASE
     _ended(plane, x, trial, failed.failure, usage, whole=whole)
 
@@ -191,13 +190,4 @@ def usage_row(usage: Usage) -> record.Usage:
         reasoning=usage.reasoning,
         audio_input=usage.audio_input,
         audio_output=usage.audio_output,
-    )
-
-
-def counted(request: ModelRequest, output_bytes: int) -> Usage:
-    """Our own count of what a call used, marked as an estimate."""
-    return Usage(
-        input=-(-request.size_bytes // BYTES_PER_TOKEN),
-        output=-(-output_bytes // BYTES_PER_TOKEN),
-        estimated=True,
     )

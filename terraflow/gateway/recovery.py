@@ -2,8 +2,8 @@
 
 1. Every member of `Failure` has a row (a test holds that).
 2. `blames_provider` says whether the failure counts against the capability's health.
-3. `charge` says what the attempt is posted at when the vendor named no usage: nothing where it cannot have worked, what
-   we counted where we saw part of an answer, the worst case where nobody can know.
+3. `charge` says what the attempt is posted at when the vendor named no usage: nothing where it did not work, what we
+   counted where it read the request or began to answer, the worst case where nobody can know.
 4. `ends_as` is the code of a request that this failure ends.
 """
 
@@ -59,7 +59,7 @@ RECOVERY: dict[Failure, Rule] = {
     Failure.REJECTED_CONTENT:  Rule(Then.REFUSE,     False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
     Failure.MISMATCH:          Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    _UNRECOVERED),
     Failure.UNSUPPORTED_FIELD: Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
-    Failure.CONTENT_FILTERED:  Rule(Then.REFUSE,     False, Charge.NOTHING,    Governed.CONTENT_FILTERED),
+    Failure.CONTENT_FILTERED:  Rule(Then.REFUSE,     False, Charge.COUNTED,    Governed.CONTENT_FILTERED),
 }
 # fmt: on
 

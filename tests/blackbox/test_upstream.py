@@ -20,6 +20,7 @@ from tests.providers.vendor import Reply, Request, Vendor, hangs_up, head, says,
 
 UNRECOVERED = Governed.PROVIDER_ERROR_UNRECOVERED
 REJECTED = Governed.PROVIDER_REJECTED_REQUEST
+FILTERED = Governed.CONTENT_FILTERED
 
 
 def _error(**fields: object) -> dict[str, object]:
@@ -36,7 +37,8 @@ def _raw(*pieces: bytes) -> Reply:
 
 
 class Case(NamedTuple):
-    """What a vendor does, and what comes of it: `tries` calls, each posted at its worst case if `paid`."""
+    """What a vendor does, and what comes of it: `tries` calls, each posted at its worst case if `paid`, or at our count
+    of its input if the vendor `read` it."""
 
     name: str
     reply: Reply
@@ -44,6 +46,7 @@ class Case(NamedTuple):
     code: Governed = UNRECOVERED
     tries: int = 1
     paid: bool = False
+    read: bool = False
 
 
 _WHOLE = json.dumps(completion(CANARY)).encode()
@@ -71,7 +74,7 @@ WHOLE = (
     Case("422",             says(422, _error(param="tools")), "rejected_content", REJECTED),
     Case("400, other field", says(400, _error(param="seed")), "mismatch"),
     Case("400, unknown",    says(400, _error(param=CANARY)), "mismatch"),
-    Case("filtered",        says(400, _error(code="content_filter")), "content_filtered", Governed.CONTENT_FILTERED),
+    Case("filtered",        says(400, _error(code="content_filter")), "content_filtered", FILTERED, read=True),
     Case("redirect",        says(307, b"", "Location: http://127.0.0.1:1/v1"), "malformed"),
     Case("200, an error",   says(200, _error(type="server_error")), "server_error", tries=3),
     Case("200, no JSON",    says(200, CANARY.encode()), "malformed", paid=True),
@@ -119,6 +122,8 @@ def _check(case: Case, site: Site, vendor: Vendor, checks: Checks, *, stream: bo
     found = site.caller.evidence(request_id)
     reserved = found["decision"]["reserved_micro_usd"]
     cost = case.tries * reserved if case.paid else 0
+    if case.read:
+        cost = -(-found["decision"]["request"]["bytes"] // 4)
     checks.refused(site.caller, response, case.code, detail=case.detail, cost=cost)
     assert len(found["outcome"]["attempts"]) == case.tries
     assert len(vendor.requests) == calls + case.tries

@@ -14,7 +14,7 @@ from terraflow.app.runtime import SystemClock
 from terraflow.contracts.capability import Boundary, Dialect, ProviderKind
 from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.endpoint import Standing, decide_standing, parse_networks, parse_place, unwrap
-from terraflow.providers.open import Opened, Providers, open_provider
+from terraflow.providers.open import Opened, open_provider
 from terraflow.providers.outbound import Outbound
 from tests.providers.sample import call, capability, collect, reaching
 from tests.providers.vendor import Vendor, says, streams
@@ -244,23 +244,19 @@ async def test_no_delay_and_probes_are_set(monkeypatch: pytest.MonkeyPatch):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_providers_of_a_bundle():
+async def test_what_is_opened_says_where_it_stands_and_not_with_what():
     async with reaching(resolve=Names("8.8.8.8").resolve) as outbound:
         definitions = [
             capability(ProviderKind.SIMULATED, name="made-up"),
             capability(ProviderKind.OPENAI, name="keyed", secret="env:KEY", endpoint="http://127.0.0.1:9/v1"),
             capability(ProviderKind.OPENAI, name="moved", endpoint="http://models.example.com/v1"),
-            capability(ProviderKind.ANTHROPIC, name="unset", secret="env:OTHER"),
         ]
-        providers = await Providers.open(definitions, {"env:KEY": "sk-secret"}, outbound, SystemClock())
-        assert [providers.ready(d.id) for d in definitions] == [True, True, True, False]
-        assert [providers.inside_boundary(d.id) for d in definitions] == [True, True, False, True]
-        with pytest.raises(KeyError):
-            providers.provider("unset")
-        for kept in (providers.provider("keyed"), providers):
-            assert "sk-secret" not in repr(kept)
-        await providers.close()
-        await providers.close()
+        opened = [await open_provider(d, "sk-secret", outbound, SystemClock()) for d in definitions]
+        assert [one.standing for one in opened] == [Standing.PERMITTED, Standing.PERMITTED, Standing.OUTSIDE]
+        for one in opened:
+            assert "sk-secret" not in repr(one) + repr(one.provider)
+            await one.provider.close()
+            await one.provider.close()
 
 
 @pytest.mark.parametrize("secret", ["sk-sec\r\nX: y", "sk-sec\x00", "sk-sécret"])
@@ -268,7 +264,7 @@ async def test_a_credential_that_no_header_carries_is_refused_without_being_show
     async with reaching() as outbound:
         keyed = capability(ProviderKind.OPENAI, secret="env:KEY", endpoint="http://127.0.0.1:9/v1")
         with pytest.raises(ValueError) as caught:
-            await Providers.open([keyed], {"env:KEY": secret}, outbound, SystemClock())
+            await open_provider(keyed, secret, outbound, SystemClock())
         assert "sk-s" not in str(caught.value)
 
 

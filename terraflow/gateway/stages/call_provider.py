@@ -11,7 +11,6 @@ from terraflow.gateway.attempts import (
     Trial,
     Why,
     call_of,
-    counted,
     open_trial,
     trial_abandoned,
     trial_answered,
@@ -28,6 +27,10 @@ from terraflow.ports.upstream import Call, Failure, ProviderFailure
 _JITTER = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
 
 
+FILTERED = "content_filter"
+"""The finish reason of a choice that the vendor's own filter held back."""
+
+
 async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
     """Try the plan's routes in order until one answers, or a row of the recovery table ends it."""
     assert x.plan is not None
@@ -40,6 +43,9 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
         failed = await _try(plane, x, trial)
         if failed is None:
             x.answered_by = route
+            if x.answer is not None and any(c.get("finish_reason") == FILTERED for c in x.answer.choices):
+                x.answer = None
+                return Refuse(reason=Governed.CONTENT_FILTERED, detail="answer")
             if len(x.attempts) > (0 if x.flow is not None else 1):
                 x.reasons.append(Governed.PROVIDER_ERROR_RECOVERED)
             if route.role is Role.SAFE_PATH:
@@ -92,10 +98,6 @@ async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | Non
     except CallerLeft:
         trial_abandoned(plane, x, trial, None)
         raise
-    usage = answer.usage
-    if usage.estimated and usage.output_total == 0:
-        usage = counted(trial.request, sum(len(str(c["message"].get("content") or "")) for c in answer.choices))
-    trial_answered(plane, x, trial, usage)
-    answer.usage = usage
+    trial_answered(plane, x, trial, answer.usage)
     x.answer = answer
     return None

@@ -14,7 +14,7 @@ from typing import Any
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.assemble import Assembly
-from terraflow.gateway.attempts import Trial, counted, trial_abandoned, trial_answered, trial_failed
+from terraflow.gateway.attempts import Trial, trial_abandoned, trial_answered, trial_failed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import NO_TIME_S, RECOVERY
@@ -82,7 +82,7 @@ async def settle_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> None:
     """End the attempt behind the flow."""
     flow = x.flow
     assert flow is not None
-    ours = counted(flow.trial.request, flow.assembly.output_bytes)
+    ours = Usage.counted(flow.trial.request.size_bytes, flow.assembly.output_bytes)
     usage: Usage | None = flow.assembly.usage
     if flow.failed is not None:
         trial_failed(plane, x, flow.trial, flow.failed, usage or ours)
