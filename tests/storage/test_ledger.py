@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from terraflow.evidence.log import Integrator, LeafChanged
 from terraflow.ports.ledger import LedgerConflict, Tile
 from terraflow.ports.store import StoreUnavailable
+from terraflow.storage.sqlite import ledger as sqlite_ledger
 from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
@@ -70,6 +71,18 @@ async def test_a_publication_is_whole_and_only_forward(store: SqliteStore) -> No
     assert (store.ledger.checkpoint("acme"), store.ledger.tile("acme", 0, 0)) == (b"two", b"a" * 64)
     await publish(3, b"a" * 96, b"three")
     assert list(store.ledger.checkpoints("acme")) == [b"two", b"three"]
+
+
+async def test_old_checkpoints_are_thinned_and_new_ones_kept(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_ledger, "CHECKPOINTS_KEPT", 3)
+    monkeypatch.setattr(sqlite_ledger, "LEAVES_A_CHECKPOINT", 5)
+    await append(store, 20)
+    for size in range(1, 21):
+        await asyncio.to_thread(store.ledger.publish, "acme", size, [], b"%d" % size)
+    assert [int(note) for note in store.ledger.checkpoints("acme")] == [1, 5, 10, 15, 18, 19, 20]
+    assert store.ledger.checkpoint("acme") == b"20"
 
 
 async def test_a_changed_leaf_is_not_signed(tmp_path: Path) -> None:

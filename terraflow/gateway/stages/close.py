@@ -71,9 +71,8 @@ async def _record_fault(plane: Plane, x: Exchange) -> Closed:
 
 
 async def _record(plane: Plane, x: Exchange, closed: Closed) -> None:
-    entries: tuple[Entry, ...] = (outcome_entry(plane, x, closed),)
-    if not x.intent_recorded:
-        entries = (intent_entry(plane, x, None), *entries)
+    intent = () if x.intent_recorded else (intent_entry(plane, x, None),)
+    entries: tuple[Entry, ...] = (*intent, outcome_entry(plane, x, closed))
     if x.note_only and not x.keyed:
         plane.store.note(entries)
         return

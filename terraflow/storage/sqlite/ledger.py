@@ -18,6 +18,8 @@ from terraflow.storage.sqlite.queries import SQL
 
 T = TypeVar("T")
 
+CHECKPOINTS_KEPT = 1_024
+LEAVES_A_CHECKPOINT = 4_096
 CHECKPOINTS_A_READ = 256
 
 
@@ -108,3 +110,15 @@ def _publish(write: Write, tenant: str, size: int, tiles: Sequence[Tile], checkp
     for tile in tiles:
         write("write_tile", (no, tile.level, tile.index, tile.hashes))
     write("add_checkpoint", (no, size, checkpoint))
+    _thin(write, no)
+
+
+def _thin(write: Write, no: int) -> None:
+    """Keep the newest checkpoints, and of older ones the first in each so many leaves: a quiet log that is signed
+    four times a second would otherwise grow by more signatures than records."""
+    aged = write("aged_checkpoint", (no, CHECKPOINTS_KEPT)).fetchone()
+    if aged is None or aged[1] is None:
+        return
+    size, before = aged
+    if size // LEAVES_A_CHECKPOINT == before // LEAVES_A_CHECKPOINT:
+        write("drop_checkpoint", (no, size))

@@ -176,3 +176,11 @@ SELECT note, size FROM checkpoint WHERE tenant_no = ? AND size > ? ORDER BY size
 
 -- name: add_checkpoint
 INSERT INTO checkpoint (tenant_no, size, note) VALUES (?, ?, ?);
+
+-- The checkpoint that so many newer ones follow, and the size of the one before it.
+-- name: aged_checkpoint
+SELECT c.size, (SELECT max(size) FROM checkpoint WHERE tenant_no = c.tenant_no AND size < c.size)
+FROM checkpoint c WHERE c.tenant_no = ? ORDER BY c.size DESC LIMIT 1 OFFSET ?;
+
+-- name: drop_checkpoint
+DELETE FROM checkpoint WHERE tenant_no = ? AND size = ?;
