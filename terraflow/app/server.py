@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from terraflow.app.protocol import EdgeProtocol
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import set_up_logging
 from terraflow.app.wiring import Parts, Wrap, start
@@ -96,8 +97,8 @@ def _config(settings: Settings, parts: Parts) -> uvicorn.Config:
     if settings.tls_cert_file is not None:
         tls = {"ssl_certfile": settings.tls_cert_file, "ssl_keyfile": settings.tls_key_file}
     return uvicorn.Config(
-        parts.service,
-        http="httptools",
+        parts.service.handle,
+        http=EdgeProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -30,6 +30,7 @@ from terraflow.gateway.stages import (
 )
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
+from tests.harness.wire import MemoryWire
 
 
 def _raise() -> Any:
@@ -59,6 +60,7 @@ class Point(NamedTuple):
 
 MODULES = {
     "service": service,
+    "wire": MemoryWire,
     "check_bundle": check_bundle,
     "resolve_workload": resolve_workload,
     "claim_key": claim_key,
@@ -77,7 +79,7 @@ POINTS = [
     Point("service", "parse_head"),
     Point("service", "authenticate"),
     Point("service", "parse_declared"),
-    Point("service", "read_body"),
+    Point("wire", "read_body"),
     Point("plane.store", "find_key"),
     Point("plane.clock", "monotonic"),
     Point("plane.clock", "now"),

@@ -1,11 +1,10 @@
-"""A whole plane inside the test's own process: real store, real pipeline, real ASGI service, no sockets.
+"""A whole plane inside the test's own process: real store, real pipeline, real service, no sockets.
 
 For tests that must reach into a running plane: a failpoint at a call, a count of what a provider was asked.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from terraflow.app.settings import Settings
 from terraflow.app.wiring import Parts, Wrap, start
 from terraflow.ports.upstream import Answer, Call, Chunk, Provider
 from tests.harness.folder import DataFolder
+from tests.harness.wire import MemoryWire
 
 
 class Counted:
@@ -62,34 +62,12 @@ class Inside:
     async def chat(self, body: dict[str, Any], **headers: str) -> Heard:
         """One chat request, from its bytes to its reply's bytes."""
         raw = json.dumps(body).encode()
-        heard: dict[str, Any] = {"body": b""}
-        sent = False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal sent
-            if sent:
-                await asyncio.sleep(3600)
-            sent = True
-            return {"type": "http.request", "body": raw, "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                heard["status"], heard["headers"] = message["status"], message["headers"]
-            else:
-                heard["body"] += message.get("body", b"")
-
         pairs = {"authorization": f"Bearer {self._key}", "content-type": "application/json", **headers}
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/chat/completions",
-            "raw_path": b"/v1/chat/completions",
-            "client": ("127.0.0.1", 1),
-            "headers": [(name.encode(), value.encode()) for name, value in pairs.items()],
-        }
-        await self.parts.service(scope, receive, send)  # type: ignore[arg-type]
-        names = {name.decode(): value.decode() for name, value in heard["headers"]}
-        return Heard(heard["status"], names, json.loads(heard["body"]))
+        sent = [(name.encode(), value.encode()) for name, value in pairs.items()]
+        wire = MemoryWire("POST", b"/v1/chat/completions", sent, raw)
+        await self.parts.service.handle(wire)
+        names = {name.decode(): value.decode() for name, value in wire.answer_headers}
+        return Heard(wire.status, names, json.loads(wire.answer))
 
 
 @asynccontextmanager

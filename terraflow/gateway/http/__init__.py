@@ -1,1 +1,1 @@
-"""The HTTP edge as plain ASGI: heads, bodies, routes and replies; nothing here decides about a governed request."""
+"""The HTTP edge: heads, bodies, routes and replies; nothing here decides about a governed request."""

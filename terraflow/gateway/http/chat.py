@@ -8,8 +8,8 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.faults import place_of
-from terraflow.gateway.http.asgi import Headers, Reply, Send
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
+from terraflow.gateway.http.wire import Headers, Reply, Wire
 from terraflow.gateway.mouths import openai_chat
 from terraflow.gateway.mouths.errors import governed_error
 from terraflow.gateway.pipeline import end_flow, govern
@@ -24,11 +24,11 @@ _EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _NO_STORE: Headers = [(b"cache-control", b"no-store")]
 
 
-async def answer_chat(plane: Plane, x: Exchange, send: Send) -> Reply | None:
+async def answer_chat(plane: Plane, x: Exchange, wire: Wire) -> Reply | None:
     """Govern the request; the reply, or None when a stream was sent."""
     closed = await govern(plane, x)
     if closed is None:
-        await _send_flow(plane, x, send)
+        await _send_flow(plane, x, wire)
         return None
     if closed.answer is None:
         return governed_refusal(closed)
@@ -54,32 +54,32 @@ def _collected(x: Exchange, closed: Closed) -> Reply:
     return Reply(closed.status, [*_NO_STORE, *governed_headers(closed)], body, _EVENT_STREAM)
 
 
-async def _send_flow(plane: Plane, x: Exchange, send: Send) -> None:
+async def _send_flow(plane: Plane, x: Exchange, wire: Wire) -> None:
     """Pass a stream through, chunk by chunk, and close the request when it has ended."""
     assert x.flow is not None
     writer = _writer(x, x.flow.capability)
-    ending = await _pass_through(plane, x, x.flow, writer, send)
+    ending = await _pass_through(plane, x, x.flow, writer, wire)
     await x.flow.aclose()
     closed = await end_flow(plane, x, ending)
     if closed.reason is Governed.CANCELLED:
         return
     whole = closed.status < 400
     last = writer.ending(x.usage) if whole else openai_chat.error_event(governed_error(closed))
-    await send({"type": "http.response.body", "body": last})
+    wire.end_stream(last)
 
 
 async def _pass_through(
-    plane: Plane, x: Exchange, flow: Flow, writer: openai_chat.ChunkWriter, send: Send
+    plane: Plane, x: Exchange, flow: Flow, writer: openai_chat.ChunkWriter, wire: Wire
 ) -> Refuse | None:
     try:
         with x.presence:
             headers = [(b"content-type", _EVENT_STREAM), *_NO_STORE, *flowing_headers(x.request_id, flow.capability)]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            wire.start_stream(200, headers)
             async for chunk in flow:
                 event = writer.event(chunk)
                 if event:
                     flow.sent(event)
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                    await wire.send_event(event)
     except CallerLeft:
         return Refuse(reason=Governed.CANCELLED, detail="caller_left")
     except ProviderFailure as failed:

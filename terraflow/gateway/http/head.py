@@ -48,24 +48,24 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def parse_head(headers: Sequence[tuple[bytes, bytes]], raw_path: bytes) -> Head | Refuse:
-    """The head by rule 1. `headers` as ASGI gives them: names in lower case, in order of arrival."""
+    """The head by rule 1. `headers` as a wire gives them: names in lower case, in order of arrival."""
     if len(headers) > HEADERS_MAX:
-        return _invalid("headers", f"must be at most {HEADERS_MAX}")
+        return invalid_request("headers", f"must be at most {HEADERS_MAX}")
     values: dict[bytes, bytes] = {}
     size = len(raw_path)
     for name, value in headers:
         size += len(name) + len(value)
         if name in values and (name in _ONCE or name.startswith(_OURS)):
-            return _invalid(_shown(name), "must be given once")
+            return invalid_request(_shown(name), "must be given once")
         values[name] = value
     if size > HEAD_BYTES_MAX:
-        return _invalid("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
+        return invalid_request("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
     if b"%" in raw_path or b"/." in raw_path or b"//" in raw_path or b"\\" in raw_path:
-        return _invalid("path", "must not be encoded and must hold no dot or empty segments")
+        return invalid_request("path", "must not be encoded and must hold no dot or empty segments")
     if b"authorization" in values and b"x-api-key" in values:
         found = _BEARER.fullmatch(values[b"authorization"])
         if found is None or found[1] != values[b"x-api-key"]:
-            return _invalid("x-api-key", "must not contradict authorization")
+            return invalid_request("x-api-key", "must not contradict authorization")
     return Head(values)
 
 
@@ -74,20 +74,20 @@ def parse_declared(head: Head) -> Declared | Refuse:
     values = head.values
     content_type = values.get(b"content-type")
     if content_type is not None and _JSON_TYPE.fullmatch(content_type) is None:
-        return _invalid("content-type", "must be application/json in UTF-8")
+        return invalid_request("content-type", "must be application/json in UTF-8")
     if values.get(b"content-encoding", b"identity") != b"identity":
-        return _invalid("content-encoding", "must be absent: bodies are sent uncompressed")
+        return invalid_request("content-encoding", "must be absent: bodies are sent uncompressed")
     key = values.get(b"idempotency-key")
     if key is not None and _KEY.fullmatch(key) is None:
-        return _invalid("idempotency-key", "must be 1 to 255 printable ASCII characters")
+        return invalid_request("idempotency-key", "must be 1 to 255 printable ASCII characters")
     ours = [name for name in values if name.startswith(_OURS)]
     if not ours:
         return Declared(idempotency_key=_text(key))
     if any(name not in _KNOWN for name in ours):
-        return _invalid("headers", "must hold no unknown x-terraflow- name")
+        return invalid_request("headers", "must hold no unknown x-terraflow- name")
     workload = values.get(b"x-terraflow-workload")
     if workload is not None and _WORKLOAD.fullmatch(workload) is None:
-        return _invalid("x-terraflow-workload", "must be a workload's id")
+        return invalid_request("x-terraflow-workload", "must be a workload's id")
     named_class = values.get(b"x-terraflow-data-class")
     data_class = None if named_class is None else DATA_CLASSES.get(named_class.decode("latin-1"))
     if named_class is not None and data_class is None:
@@ -117,5 +117,6 @@ def _shown(name: bytes) -> str:
     return name.decode("ascii") if name in _ONCE or name in _KNOWN else "headers"
 
 
-def _invalid(field: str, rule: str) -> Refuse:
+def invalid_request(field: str, rule: str) -> Refuse:
+    """INVALID_REQUEST with one problem; both texts are ours."""
     return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))

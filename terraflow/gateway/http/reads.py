@@ -12,8 +12,8 @@ import msgspec
 from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
-from terraflow.gateway.http.asgi import Reply
 from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
 

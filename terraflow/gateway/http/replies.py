@@ -7,7 +7,7 @@ from terraflow.core.reasons import Governed
 from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
-from terraflow.gateway.http.asgi import Headers, Reply
+from terraflow.gateway.http.wire import Headers, Reply
 from terraflow.gateway.mouths.errors import governed_error, ungoverned_error
 
 _REFUSED = 400

@@ -2,39 +2,29 @@
 
 1. Steps 1 to 3 happen here: authenticate, give the request id, parse. Their errors are the model API's own, in the
    body alone; nothing is governed or charged.
-2. A governed request runs in the connection's task; a second, small task watches whether its caller leaves.
+2. A governed request runs in a task of its own; its wire says when the caller leaves.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
 from terraflow.contracts.bundle import Bundle
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.http import reads
-from terraflow.gateway.http.asgi import (
-    BodyTooLarge,
-    BodyTooSlow,
-    Disconnected,
-    Receive,
-    Reply,
-    Scope,
-    Send,
-    read_body,
-    send_reply,
-)
 from terraflow.gateway.http.chat import answer_chat
-from terraflow.gateway.http.head import Head, parse_declared, parse_head
+from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
 from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
 from terraflow.gateway.mouths import openai_chat
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.stages.authenticate import authenticate
@@ -58,8 +48,7 @@ class Arrived(msgspec.Struct, frozen=True):
     caller: KeyHolder
     request_id: RequestId
     argument: str
-    receive: Receive
-    send: Send
+    wire: Wire
 
 
 Handler = Callable[["Service", Arrived], Awaitable[Reply | None]]
@@ -67,7 +56,7 @@ Handler = Callable[["Service", Arrived], Awaitable[Reply | None]]
 
 
 class Service:
-    """The ASGI application of one plane."""
+    """What one plane does with a request."""
 
     def __init__(
         self,
@@ -82,12 +71,10 @@ class Service:
         self.draining = False
         self._trusted = trusted
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, wire: Wire) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            return
         try:
-            reply = await self._answer(scope, receive, send)
+            reply = await self._answer(wire)
         except Disconnected:
             return
         except StoreUnavailable:
@@ -97,16 +84,15 @@ class Service:
             log.error("a request failed: %s", place_of(fault))
             reply = ungoverned(Refuse(reason=Governed.INTERNAL_ERROR), None)
         if reply is not None:
-            await send_reply(send, reply)
+            wire.reply(reply)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Reply | None:
-        path: str = scope["path"]
-        client = scope.get("client")
-        if client is not None and not self._trusted(client[0]):
-            return ungoverned(_invalid("connection", "must come through a trusted proxy"), None)
-        head = parse_head(scope["headers"], scope["raw_path"])
+    async def _answer(self, wire: Wire) -> Reply | None:
+        if wire.client is not None and not self._trusted(wire.client):
+            return ungoverned(invalid_request("connection", "must come through a trusted proxy"), None)
+        head = parse_head(wire.headers, wire.raw_path)
         if isinstance(head, Refuse):
             return ungoverned(head, None)
+        path = wire.raw_path.decode("ascii")
         if path == "/healthz" or path == "/readyz":
             return _health(path == "/healthz" or self._ready())
         if not path.startswith("/v1/"):
@@ -116,10 +102,10 @@ class Service:
             return ungoverned(caller, None)
         request_id = self.plane.ids.request_id()
         name, argument = _split(path)
-        handler = ROUTES.get((scope["method"], name))
+        handler = ROUTES.get((wire.method, name))
         if handler is None or (argument == "") is (name in _WITH_ARGUMENT):
             return ungoverned(Refuse(reason=ModelApi.NOT_FOUND), request_id)
-        return await handler(self, Arrived(head, caller, request_id, argument, receive, send))
+        return await handler(self, Arrived(head, caller, request_id, argument, wire))
 
     def _ready(self) -> bool:
         return not self.draining and type(self.plane.bundles.active()) is Bundle
@@ -133,12 +119,14 @@ async def _chat(service: Service, arrived: Arrived) -> Reply | None:
         return ungoverned(declared, arrived.request_id)
     limits = service.limits
     try:
-        raw = await read_body(arrived.receive, limits.body_bytes_max, limits.body_timeout_s)
+        raw = await arrived.wire.read_body(limits.body_bytes_max, limits.body_timeout_s)
     except BodyTooLarge:
-        too_large = _invalid("body", f"must be at most {limits.body_bytes_max} bytes")
+        too_large = invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
         return ungoverned(too_large, arrived.request_id)
     except BodyTooSlow:
-        return ungoverned(_invalid("body", "must arrive in time"), arrived.request_id)
+        return ungoverned(invalid_request("body", "must arrive in time"), arrived.request_id)
+    except BodyMalformed:
+        return ungoverned(invalid_request("body", "must be framed as HTTP/1.1 says"), arrived.request_id)
     request = openai_chat.parse(raw)
     if isinstance(request, Refuse):
         return ungoverned(request, arrived.request_id)
@@ -154,18 +142,13 @@ async def _chat(service: Service, arrived: Arrived) -> Reply | None:
         started=started,
         deadline=started + deadline_ms / 1000,
     )
-    watcher = asyncio.get_running_loop().create_task(_watch(arrived.receive, x))
-    try:
-        return await answer_chat(service.plane, x, arrived.send)
-    finally:
-        watcher.cancel()
+    arrived.wire.on_leave(partial(_left, x))
+    return await answer_chat(service.plane, x, arrived.wire)
 
 
-async def _watch(receive: Receive, x: Exchange) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
+def _left(x: Exchange) -> None:
     # A keyed request that is not streamed runs on, so that the retry finds its answer.
-    if not (x.keyed and not x.request.stream):
+    if not x.keyed or x.request.stream:
         x.presence.leave()
 
 
@@ -192,10 +175,6 @@ def _split(path: str) -> tuple[str, str]:
     """A path's route and the id behind it: `/v1/evidence/req_1` is `("/v1/evidence", "req_1")`."""
     name, _, argument = path.rpartition("/")
     return (name, argument) if name in _WITH_ARGUMENT and argument else (path, "")
-
-
-def _invalid(field: str, rule: str) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))
 
 
 def _health(well: bool) -> Reply:

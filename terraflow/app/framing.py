@@ -1,0 +1,67 @@
+"""Which heads the connection refuses unread: those that two readers could frame or route differently.
+
+llhttp refuses what is malformed: a second Content-Length, one beside Transfer-Encoding, a folded line, a bare LF or
+CR, a length that is no number, a chunk that is none. It lets pass what is refused here:
+
+1. Another version than 1.0 and 1.1.
+2. A transfer coding that is not `chunked` alone, or that HTTP/1.0 names.
+3. No Host in HTTP/1.1, two of them, or one that is no host; a target whose authority is another than the Host.
+4. A target that is no path, or that has a fragment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX, invalid_request
+from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.wire import Reply
+
+FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host", b"expect"))
+"""The headers that this table and the connection read."""
+PIPELINE_MAX = 16
+"""Requests that wait behind one of the same connection: clients that pipeline at all keep to fewer."""
+
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+_ABSOLUTE = re.compile(rb"https?://([^/?#@]+)(/[^?#]*)?(?:\?[^#]*)?", re.IGNORECASE)
+
+
+def _refusal(field: str, rule: str) -> Reply:
+    return ungoverned(invalid_request(field, rule), None)
+
+
+MALFORMED = _refusal("request", "must be HTTP/1.1")
+TOO_MANY = _refusal("headers", f"must be at most {HEADERS_MAX}")
+TOO_LONG = _refusal("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
+TOO_SLOW = _refusal("headers", "must arrive in time")
+PIPELINED = _refusal("request", f"must not be pipelined behind more than {PIPELINE_MAX}")
+HOST = _refusal("host", "must be given once, and name a host")
+_PATH = _refusal("path", "must be an absolute path")
+_CODING = _refusal("transfer-encoding", "must be chunked, and of HTTP/1.1")
+
+
+def refused(version: str, framing: Mapping[bytes, bytes]) -> Reply | None:
+    """The refusal of a head by rules 1 to 3; `framing` has its FRAMING headers by name in lower case."""
+    if version != "1.1" and version != "1.0":
+        return MALFORMED
+    coding = framing.get(b"transfer-encoding")
+    if coding is not None and (version == "1.0" or coding.strip().lower() != b"chunked"):
+        return _CODING
+    host = framing.get(b"host")
+    if host is None:
+        return HOST if version == "1.1" else None
+    return None if _HOST.fullmatch(host.strip()) is not None else HOST
+
+
+def path_of(target: bytes, framing: Mapping[bytes, bytes]) -> bytes | Reply:
+    """The path of a request's target, without its query, or the refusal by rules 3 and 4."""
+    if target[:1] == b"/":
+        return _PATH if b"#" in target else target.partition(b"?")[0]
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None:
+        return _PATH
+    authority = found[1].lower()
+    if framing.get(b"host", authority).strip().lower() != authority:
+        return HOST
+    return found[2] or b"/"
