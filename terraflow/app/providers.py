@@ -92,23 +92,31 @@ class OpenProviders:
 
     def provider(self, capability: Capability) -> Provider:
         """See `gateway.plane.ProviderSet`."""
-        found = self._open.get(capability.id)
-        if found is None or not (found.capability is capability or found.capability == capability):
-            found = next((old.entry for old in self._retired if old.entry.capability == capability), None)
-        if found is None or found.provider is None:
+        found = self._entry(capability).provider
+        if found is None:
             raise KeyError(capability.id)
-        return found.provider
+        return found
 
-    def ready(self, capability: str) -> bool:
+    def ready(self, capability: Capability) -> bool:
         """See `gateway.plane.ProviderSet`."""
-        return self._open[capability].opened is not None
+        return self._entry(capability).opened is not None
 
-    def inside_boundary(self, capability: str) -> bool:
+    def inside_boundary(self, capability: Capability) -> bool:
         """See `gateway.plane.ProviderSet`. A name that has never resolved counts as inside: its calls fail without a
         connection."""
-        entry = self._open[capability]
+        entry = self._entry(capability)
         outside = entry.opened is not None and entry.opened.standing in _NOT_INSIDE
-        return entry.capability.boundary is Boundary.EXTERNAL or not outside
+        return capability.boundary is Boundary.EXTERNAL or not outside
+
+    def _entry(self, capability: Capability) -> _Entry:
+        """Raises KeyError for a definition that was never in force, or no longer is for anybody."""
+        found = self._open.get(capability.id)
+        if found is not None and (found.capability is capability or found.capability == capability):
+            return found
+        for old in self._retired:
+            if old.entry.capability == capability:
+                return old.entry
+        raise KeyError(capability.id)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -45,18 +45,18 @@ class BundleSource(Protocol):
 
 
 class ProviderSet(Protocol):
-    """The providers of the active bundle's capabilities."""
+    """The providers of capabilities, asked for by definition: a request keeps the bundle that it began under, whatever
+    a newer one has changed or dropped since. Each verb raises KeyError for a definition that was never in force."""
 
     def provider(self, capability: Capability) -> Provider:
-        """The provider of exactly this definition, also when a newer bundle has changed or dropped it since the
-        request was planned. Raises KeyError for one that was never in force."""
+        """The provider of exactly this definition."""
         ...
 
-    def ready(self, capability: str) -> bool:
+    def ready(self, capability: Capability) -> bool:
         """Whether what the capability needs from its surroundings, its secret above all, is there."""
         ...
 
-    def inside_boundary(self, capability: str) -> bool:
+    def inside_boundary(self, capability: Capability) -> bool:
         """Whether a private capability's address lies inside the private networks, as last resolved."""
         ...
 

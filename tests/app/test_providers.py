@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from terraflow.contracts.bundle import Bundle
@@ -38,9 +39,12 @@ async def test_a_dropped_capability_stays_callable_for_who_planned_it(tmp_path: 
         before = inside.parts.plane.bundles.active()
         assert isinstance(before, Bundle)
         await activate(inside)
-        assert inside.parts.providers.provider(before.capabilities["gone"])
+        gone = before.capabilities["gone"]
+        assert inside.parts.providers.provider(gone)
+        assert inside.parts.providers.ready(gone)
+        assert inside.parts.providers.inside_boundary(gone)
         with pytest.raises(KeyError):
-            inside.parts.providers.ready("gone")
+            inside.parts.providers.ready(msgspec.structs.replace(gone, model="never-in-force"))
 
 
 async def test_a_credential_that_no_header_can_carry_switches_its_capability_off(
@@ -49,5 +53,7 @@ async def test_a_credential_that_no_header_can_carry_switches_its_capability_off
     monkeypatch.setenv("BAD_SECRET", "line\nbreak")
     remote = sim("r", provider="openai", endpoint="http://127.0.0.1:9/v1", secret="env:BAD_SECRET")
     async with plane_inside(tmp_path / "data", document(purpose("w", sim("m"), remote))) as inside:
-        assert not inside.parts.providers.ready("r")
-        assert inside.parts.providers.ready("m")
+        bundle = inside.parts.plane.bundles.active()
+        assert isinstance(bundle, Bundle)
+        assert not inside.parts.providers.ready(bundle.capabilities["r"])
+        assert inside.parts.providers.ready(bundle.capabilities["m"])

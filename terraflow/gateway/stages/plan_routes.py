@@ -68,9 +68,9 @@ def _state(**state: bool) -> Condition:
 def _condition(plane: Plane, capability: Capability, now: float) -> Condition:
     return _state(
         enabled=True,
-        secret_present=plane.providers.ready(capability.id),
+        secret_present=plane.providers.ready(capability),
         healthy=plane.health.healthy(capability.id, now),
-        inside_boundary=plane.providers.inside_boundary(capability.id),
+        inside_boundary=plane.providers.inside_boundary(capability),
         has_free_slot=has_room(plane, capability),
         recent_faults=plane.health.recent_faults(capability.id),
     )
