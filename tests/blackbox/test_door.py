@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -114,6 +115,24 @@ def test_a_request_keeps_the_bundle_that_it_began_under(launch: Launch, upstream
     checks.answered(site.caller, response, Governed.PROVIDER_ERROR_RECOVERED, capability="spare")
     decision = site.caller.evidence(response.headers["x-terraflow-request-id"])["decision"]
     assert decision["bundle"]["sequence"] == 1
+
+
+def test_a_request_that_waits_keeps_its_bundle_too(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
+    gate = Gate()
+    vendor = upstreams.open(held(gate, answer()))
+    document = bundle.document(purpose("plain", remote("engine", vendor.port)))
+    site = launch(document, running_max=1)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(site.caller.ask)
+        until(lambda: vendor.requests)
+        waiting = threads.submit(site.caller.ask)
+        time.sleep(0.2)
+        site.folder.activate(bundle.document(purpose("other", sim("two"))))
+        site.plane.wait_for("bundle 2 is in force")
+        gate.open()
+        checks.answered(site.caller, first.result(), capability="engine", cost=COST)
+        response = waiting.result()
+    checks.answered(site.caller, response, capability="engine", cost=COST)
 
 
 # Step 5: the workload.

@@ -179,6 +179,17 @@ def test_a_duplicate_waits_no_longer_than_its_own_deadline(waiting: Held, checks
     checks.answered(waiting.caller, original.result(), capability="engine", cost=COST)
 
 
+def test_a_duplicate_that_leaves_ends_alone(waiting: Held, checks: Checks) -> None:
+    headers = headers_of(key="impatient")
+    original = waiting.threads.submit(waiting.caller.ask, headers=headers)
+    until(lambda: waiting.vendor.requests)
+    request_id = waiting.caller.leave_queue(headers)
+    checks.outcome(waiting.caller, request_id, Governed.CANCELLED, cost=0, detail="caller_left")
+    waiting.gate.open()
+    checks.answered(waiting.caller, original.result(), capability="engine", cost=COST)
+    checks.replayed(waiting.caller, waiting.caller.ask(headers=headers), original.result())
+
+
 def test_a_keyed_call_runs_on_when_its_caller_leaves(waiting: Held, checks: Checks) -> None:
     headers = headers_of(key="left")
 

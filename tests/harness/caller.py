@@ -114,12 +114,12 @@ class Caller:
         [request_id] = self._ended() - before
         return request_id
 
-    def leave_queue(self) -> str:
+    def leave_queue(self, headers: dict[str, str] | None = None) -> str:
         """The same for a request that waits in the plane, which nothing outside shows: a caller that leaves before its
         body was read leaves nothing, and is sent again with more time."""
         before = self._ended()
         for pause_s in (0.1, 0.5, 2.0, 5.0):
-            self._send_and_leave(lambda pause_s=pause_s: time.sleep(pause_s) or True, {}, {})
+            self._send_and_leave(lambda pause_s=pause_s: time.sleep(pause_s) or True, headers or {}, {})
             time.sleep(pause_s)
             if self._ended() - before:
                 break

@@ -1,0 +1,92 @@
+"""How a plane listens: TLS of its own, proxies that it trusts, and bodies that come slowly or not at all."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from terraflow.core.reasons import Governed, ModelApi
+from tests.blackbox.conftest import Launch
+from tests.harness import bundle
+from tests.harness.bundle import purpose, sim
+from tests.harness.caller import CHAT, body_of, raw_request
+from tests.harness.checks import Checks
+from tests.harness.plane import NotServing
+
+DOCUMENT = bundle.document(purpose("plain", sim("one")))
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "cert.pem", folder / "cert.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, private
+
+
+def test_tls_by_certificate_files(launch: Launch, tmp_path: Path, checks: Checks) -> None:
+    certificate, private = _certificate(tmp_path)
+    site = launch(DOCUMENT, tls_cert_file=certificate, tls_key_file=private)
+    assert site.plane.base_url.startswith("https://")
+    url = site.plane.base_url.replace("127.0.0.1", "localhost") + CHAT
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    with httpx2.Client(verify=trusted) as client:
+        response = client.post(url, json=body_of(), headers=site.caller.authorization)
+    assert checks.raised(response) is Governed.PERMITTED
+
+
+def test_only_trusted_proxies_are_heard(launch: Launch, checks: Checks) -> None:
+    site = launch(DOCUMENT, trusted_proxies=["10.0.0.0/8"])
+    for response in (site.caller.ask(), site.caller.get("/models")):
+        checks.ungoverned(response, ModelApi.INVALID_REQUEST, field="connection", named=False)
+
+
+def test_an_address_that_is_reachable_from_outside_needs_one_or_the_other(launch: Launch) -> None:
+    with pytest.raises(NotServing, match="reachable from outside"):
+        launch(DOCUMENT, bind_host="0.0.0.0")
+
+
+def test_an_unknown_setting_is_no_start(launch: Launch) -> None:
+    with pytest.raises(NotServing, match="unknown setting no_such_setting"):
+        launch(DOCUMENT, no_such_setting=1)
+
+
+def test_a_body_that_does_not_come(launch: Launch, checks: Checks) -> None:
+    site = launch(DOCUMENT, body_timeout_s=1)
+    place = urlsplit(site.plane.base_url)
+    lines = [f"Authorization: Bearer {site.caller.api_key}", "Host: plane", "Content-Length: 100"]
+    head = "\r\n".join([f"POST /v1{CHAT} HTTP/1.1", *lines, "", ""]).encode()
+    reply = raw_request(site.plane, head + b'{"messages"')
+    assert reply is not None
+    assert checks.raised.wire(reply.status, reply.headers, reply.body) is ModelApi.INVALID_REQUEST
+    with socket.create_connection((place.hostname, place.port), timeout=10) as connection:
+        connection.sendall(head + b'{"messages"')
+    assert site.caller.ask().status_code == 200
+    [(leaves,)] = site.folder.rows("SELECT count(*) FROM leaf")
+    assert leaves == 2, "only the last one was ever governed"
