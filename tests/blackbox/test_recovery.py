@@ -96,19 +96,20 @@ def test_a_failure_that_a_retry_mends(how: str, site: Site, checks: Checks) -> N
 
 
 @pytest.mark.parametrize(
-    ("workload", "code", "detail"),
+    ("workload", "code", "detail", "read"),
     [
-        ("filtered", Governed.CONTENT_FILTERED, "content_filtered"),
-        ("rejected", Governed.PROVIDER_REJECTED_REQUEST, "rejected_content"),
+        ("filtered", Governed.CONTENT_FILTERED, "content_filtered", True),
+        ("rejected", Governed.PROVIDER_REJECTED_REQUEST, "rejected_content", False),
     ],
 )
 def test_a_failure_that_no_other_route_would_mend(
-    workload: str, code: Governed, detail: str, site: Site, checks: Checks
+    workload: str, code: Governed, detail: str, read: bool, site: Site, checks: Checks
 ) -> None:
     response = site.caller.ask(workload)
-    checks.refused(site.caller, response, code, detail=detail)
-    outcome = site.caller.evidence(response.headers["x-terraflow-request-id"])["outcome"]
-    assert len(outcome["attempts"]) == 1
+    found = site.caller.evidence(response.headers["x-terraflow-request-id"])
+    cost = -(-found["decision"]["request"]["bytes"] // 4) if read else 0
+    checks.refused(site.caller, response, code, detail=detail, cost=cost)
+    assert len(found["outcome"]["attempts"]) == 1
 
 
 def test_a_field_that_no_route_takes_is_named(site: Site, checks: Checks) -> None:

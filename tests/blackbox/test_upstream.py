@@ -15,7 +15,7 @@ from tests.harness import bundle
 from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of, until
 from tests.harness.checks import Checks
-from tests.harness.upstreams import Upstreams, answer, chunk, completion, flow, text
+from tests.harness.upstreams import COST, Upstreams, answer, chunk, completion, flow, text
 from tests.providers.vendor import Reply, Request, Vendor, hangs_up, head, says, silence
 
 UNRECOVERED = Governed.PROVIDER_ERROR_UNRECOVERED
@@ -137,6 +137,12 @@ def test_a_whole_answer_that_fails(case: Case, site: Site, vendor: Vendor, check
 @pytest.mark.parametrize("case", STREAMED, ids=lambda case: case.name)
 def test_a_stream_that_fails_before_its_first_chunk(case: Case, site: Site, vendor: Vendor, checks: Checks) -> None:
     _check(case, site, vendor, checks, stream=True)
+
+
+def test_an_answer_that_the_vendor_filtered_is_not_released(site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [answer(CANARY, finish_reason="content_filter")]
+    code = Governed.CONTENT_FILTERED
+    checks.refused(site.caller, site.caller.ask(), code, detail="answer", cost=COST, capability="engine")
 
 
 def test_a_vendor_that_is_down(launch: Launch, checks: Checks) -> None:
