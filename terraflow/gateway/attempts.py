@@ -8,10 +8,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-import msgspec
-
 from terraflow.contracts.plan import PlannedRoute
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
@@ -19,29 +15,11 @@ from terraflow.evidence import record
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import RECOVERY, Charge
+from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
 from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice, cost
-
-
-class Why(StrEnum):
-    """Why an attempt was made, as the record says it."""
-
-    FIRST = "first"
-    RETRY = "retry"
-    FALLBACK = "fallback"
-    SAFE_PATH = "safe_path"
-    REPAIR = "repair"
-
-
-class Trial(msgspec.Struct):
-    """An open attempt. `started` is a monotonic instant in seconds."""
-
-    route: PlannedRoute
-    why: Why
-    request: ModelRequest
-    started: float
 
 
 def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int) -> Reservation:

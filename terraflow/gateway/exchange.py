@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,13 +22,11 @@ from terraflow.core.outcome import Refuse, Replay
 from terraflow.core.reasons import Governed
 from terraflow.core.types import DataClass, Instant, RequestId, SensitiveType
 from terraflow.evidence.record import Attempt
+from terraflow.gateway.flow import Flow
 from terraflow.gateway.running import Presence
+from terraflow.gateway.trial import Trial
 from terraflow.ports.store import KeyHolder, Reservation
 from terraflow.ports.upstream import Answer, ModelRequest, Usage
-
-if TYPE_CHECKING:
-    from terraflow.gateway.attempts import Trial
-    from terraflow.gateway.stages.flow import Flow
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):

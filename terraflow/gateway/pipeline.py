@@ -31,12 +31,12 @@ from terraflow.gateway.stages.check_bundle import check_bundle
 from terraflow.gateway.stages.claim_key import claim_key
 from terraflow.gateway.stages.classify import classify
 from terraflow.gateway.stages.close import close
-from terraflow.gateway.stages.flow import settle_flow
 from terraflow.gateway.stages.limit_rate import limit_rate
 from terraflow.gateway.stages.permit_tools import permit_tools
 from terraflow.gateway.stages.plan_routes import plan_routes
 from terraflow.gateway.stages.record_intent import record_intent
 from terraflow.gateway.stages.resolve_workload import resolve_workload
+from terraflow.gateway.stages.settle_flow import settle_flow
 from terraflow.ports.store import StoreUnavailable
 
 log = logging.getLogger("terraflow.pipeline")

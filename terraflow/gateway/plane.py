@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -16,15 +16,13 @@ from terraflow.contracts.capability import Capability
 from terraflow.core.reasons import Governed
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.health import Health
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.running import Running
 from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import Store
 from terraflow.ports.upstream import Provider
-
-if TYPE_CHECKING:
-    from terraflow.gateway.exchange import Closed, Exchange
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.faults import place_of
+from terraflow.gateway.flow import Flow
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
 from terraflow.gateway.http.wire import Headers, Reply, Wire
 from terraflow.gateway.mouths import openai_chat
@@ -15,7 +16,7 @@ from terraflow.gateway.mouths.errors import governed_error
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.running import CallerLeft
-from terraflow.gateway.stages.flow import Flow, flow_failed
+from terraflow.gateway.stages.settle_flow import flow_failed
 from terraflow.ports.upstream import ProviderFailure
 
 log = logging.getLogger("terraflow.http")

@@ -8,8 +8,6 @@ from terraflow.contracts.plan import Role
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.attempts import (
-    Trial,
-    Why,
     call_of,
     open_trial,
     trial_abandoned,
@@ -17,11 +15,12 @@ from terraflow.gateway.attempts import (
     trial_failed,
 )
 from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.flow import Flow
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import Ended, Retry, decide_next
 from terraflow.gateway.routing import next_with_room
 from terraflow.gateway.running import CallerLeft
-from terraflow.gateway.stages.flow import Flow
+from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
 
 _JITTER = random.Random()  # noqa: S311 - it spreads retries, it guards nothing

@@ -13,11 +13,12 @@ from terraflow.contracts.schemas import Validator
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.core.strict_json import BadJson, parse_json
-from terraflow.gateway.attempts import Why, call_of, open_trial, trial_abandoned, trial_answered, trial_failed
+from terraflow.gateway.attempts import call_of, open_trial, trial_abandoned, trial_answered, trial_failed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
 from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.trial import Why
 from terraflow.ports.upstream import Answer, ModelRequest, ProviderFailure
 
 REPAIR_ASK = (

@@ -1,0 +1,38 @@
+"""Step 18 for a stream that flowed: what its attempt came to, before the request is closed.
+
+1. The attempt is ended exactly once: answered, failed or abandoned.
+2. What a broken-off stream used is the provider's figure if it gave one, else our count, marked `estimated`.
+3. A stream that the provider broke off ends as a refusal, never as an answer.
+"""
+
+from __future__ import annotations
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
+from terraflow.gateway.attempts import trial_abandoned, trial_answered, trial_failed
+from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.recovery import NO_TIME_S, RECOVERY
+from terraflow.ports.upstream import Failure, ProviderFailure, Usage
+
+
+def flow_failed(failed: ProviderFailure, left_s: float) -> Refuse:
+    """How a stream ends that the provider broke off: no other route can take over an answer that has begun."""
+    if failed.failure is Failure.TIMEOUT and left_s <= NO_TIME_S:
+        return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="streaming")
+    return Refuse(reason=RECOVERY[failed.failure].ends_as, detail=failed.failure.value)
+
+
+async def settle_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> None:
+    """End the attempt behind the flow."""
+    flow = x.flow
+    assert flow is not None
+    ours = Usage.counted(flow.trial.request.size_bytes, flow.assembly.output_bytes)
+    usage: Usage | None = flow.assembly.usage
+    if flow.failed is not None:
+        trial_failed(plane, x, flow.trial, flow.failed, usage or ours)
+    elif ending is not None:
+        trial_abandoned(plane, x, flow.trial, usage or ours)
+    else:
+        x.answered_by = flow.trial.route
+        trial_answered(plane, x, flow.trial, usage or ours)
