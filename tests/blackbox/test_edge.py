@@ -125,6 +125,7 @@ def test_a_header_that_cannot_be_what_it_says(headers: dict[str, str], field: st
         ({"X-TerraFlow-Deadline-Ms": "1.5"}, ModelApi.INVALID_DEADLINE),
         ({"X-TerraFlow-Deadline-Ms": "١٠٠٠"}, ModelApi.INVALID_DEADLINE),
     ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
 )
 def test_a_declaration_outside_its_vocabulary(
     headers: dict[str, str], code: ModelApi, site: Site, checks: Checks
@@ -229,8 +230,9 @@ def _messages(content: Any) -> bytes:
         (_messages([{"type": "hologram"}]), "messages[0].content[0].type", "not allowed"),
         (_messages([{"type": "image_url"}]), "messages[0].content[0].image_url", "required"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_body_that_is_no_chatrequest_bytes(body: bytes, field: str, rule: str, site: Site, checks: Checks) -> None:
+def test_a_body_that_is_no_chat_request(body: bytes, field: str, rule: str, site: Site, checks: Checks) -> None:
     problem = checks.ungoverned(site.caller.post(body), ModelApi.INVALID_REQUEST, field=field)
     assert problem["field"] == field
     assert rule in problem["rule"]
@@ -258,6 +260,7 @@ def test_a_body_that_is_no_chatrequest_bytes(body: bytes, field: str, rule: str,
         ({"model": 5}, "model"),
         ({"seed": "one"}, "seed"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_field_of_the_wrong_type(fields: dict[str, Any], field: str, site: Site, checks: Checks) -> None:
     problem = checks.ungoverned(site.caller.post(body_of(**fields)), ModelApi.INVALID_REQUEST, field=field)
