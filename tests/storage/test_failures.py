@@ -195,6 +195,12 @@ async def test_another_process_holding_the_write_lock_blocks_neither_the_loop_no
     with pytest.raises(StoreUnavailable):
         await store.begin([entry(request_id())], None)
     assert 0.2 < time.monotonic() - began < 0.5
+    store.note([entry(request_id(), "outcome")])
+    began = time.monotonic()
+    for _ in range(10):
+        with pytest.raises(StoreUnavailable):
+            await store.finish([entry(a, "outcome")])
+    assert time.monotonic() - began < 0.2, "the same lock is waited for once"
     other.execute("ROLLBACK")
     other.close()
     await store.finish([entry(a, "outcome")])

@@ -7,7 +7,8 @@
    one fails otherwise, the transaction is rolled back and its verbs run again, each in a transaction of its own.
 3. A COMMIT that fails is never tried again: its verbs get StoreUnavailable, every connection is closed, and
    nothing runs until the database has been reopened and verified on new file handles.
-4. While another process holds the write lock, the batch waits on the loop's timer, at most `LOCK_PATIENCE_S`.
+4. While another process holds the write lock, the batch waits on the loop's timer, at most `LOCK_PATIENCE_S`; what
+   comes after that, while the lock is still held, is refused at once: a request with several verbs waits once.
 5. A verb runs to its end even when its caller has been cancelled.
 6. Notes ride with the next batch; alone, they start one after `NOTE_DELAY_S`. Those of a failed commit are
    appended again after the reopening unless the log has them.
@@ -40,6 +41,8 @@ QUEUE_MAX = 10_000
 NOTE_DELAY_S = 0.2
 LOCK_PATIENCE_S = 0.25
 LOCK_POLL_S = 0.002
+LOCK_STILL_HELD_S = 1.0
+"""How long after a refusal a lock that is held counts as the same one."""
 THREAD_WAIT_S = 10.0
 REOPEN_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses before reopening is tried again; the last one repeats."""
@@ -64,6 +67,7 @@ class Committer:
         self._down = False
         self._stuck = False
         self._closed = False
+        self._refused_at = -LOCK_STILL_HELD_S
         self._note_timer: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
 
@@ -166,6 +170,7 @@ class Committer:
         except (sqlite3.Error, StoreUnavailable) as error:
             self._cannot_begin(error, waited_s)
             return
+        self._refused_at = -LOCK_STILL_HELD_S
         verbs = self._take()
         if self._run(verbs):
             self._commit(verbs)
@@ -174,15 +179,19 @@ class Committer:
         if not is_busy(error):
             self._fall(list(self._take()), error)
             return
-        if waited_s < LOCK_PATIENCE_S:
+        loop = self._loop or self._bind()
+        if waited_s < LOCK_PATIENCE_S and loop.time() - self._refused_at > LOCK_STILL_HELD_S:
             self._scheduled = True
             pause = min(LOCK_POLL_S + waited_s / 4, LOCK_PATIENCE_S - waited_s + LOCK_POLL_S)
-            (self._loop or self._bind()).call_later(pause, self._begin, waited_s + pause)
+            loop.call_later(pause, self._begin, waited_s + pause)
             return
+        self._refused_at = loop.time()
         unavailable = StoreUnavailable("another process holds the database's write lock")
         for waiting in (self._alone, self._queue):
             while waiting:
                 waiting.popleft().fail(unavailable)
+        if self._notes and self._note_timer is None:
+            self._note_timer = loop.call_later(NOTE_DELAY_S, self._note_due)
         self._rest()
 
     def _take(self) -> list[Verb]:
