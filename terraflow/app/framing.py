@@ -4,8 +4,8 @@ llhttp refuses what is malformed: a second Content-Length, one beside Transfer-E
 CR, a length that is no number, a chunk that is none. It lets pass what is refused here:
 
 1. Another version than 1.0 and 1.1.
-2. A transfer coding that is not `chunked` alone, or that HTTP/1.0 names.
-3. No Host in HTTP/1.1, two of them, or one that is no host; a target whose authority is another than the Host.
+2. A transfer coding that is not `chunked` alone, or that HTTP/1.0 names; a second header of FRAMING's.
+3. No Host in HTTP/1.1, or one that is no host; a target whose authority is another than the Host.
 4. A target that is no path, or that has a fragment.
 """
 
@@ -19,7 +19,7 @@ from terraflow.gateway.http.replies import ungoverned
 from terraflow.gateway.http.wire import Reply
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host", b"expect"))
-"""The headers that this table and the connection read."""
+"""The headers that this table and the connection read; a second one of a name is refused as it is parsed."""
 PIPELINE_MAX = 16
 """Requests that wait behind one of the same connection: clients that pipeline at all keep to fewer."""
 
@@ -42,7 +42,7 @@ _CODING = _refusal("transfer-encoding", "must be chunked, and of HTTP/1.1")
 
 
 def refused(version: str, framing: Mapping[bytes, bytes]) -> Reply | None:
-    """The refusal of a head by rules 1 to 3; `framing` has its FRAMING headers by name in lower case."""
+    """The refusal of a head by rules 1 to 3; `framing` has its FRAMING headers, each given once, by lower-case name."""
     if version != "1.1" and version != "1.0":
         return MALFORMED
     coding = framing.get(b"transfer-encoding")

@@ -206,8 +206,8 @@ class EdgeProtocol(HttpToolsProtocol):
         name = name.lower()
         self.headers.append((name, value))
         if name in framing.FRAMING:
-            if name == b"host" and name in self._framing:
-                self._stop(framing.HOST)
+            if name in self._framing:
+                self._stop(framing.HOST if name == b"host" else framing.MALFORMED)
             self._framing[name] = value
 
     def on_headers_complete(self) -> None:
@@ -329,6 +329,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Reply) -> None:
         """Read no further. In a head, the refusal is the last answer; in a body, its request's own answer is."""
         self._deaf = True
+        self._in_head = False
         self._refusal = refusal
         incoming, self._incoming = self._incoming, None
         if incoming is not None:

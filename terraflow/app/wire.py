@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 UNREAD_MAX = 64 * 1024
 """Bytes of a body that are taken before the service asks for it, or discarded when it never does."""
-STALL_S = 30.0
+STALL_S = 60.0
 """How long a caller may take no byte of a stream before its connection is given up."""
 
 _HOLD_MAX = sys.maxsize
@@ -168,6 +168,7 @@ class ConnectionWire:
             async with asyncio.timeout(timeout_s):
                 await self._reading
         except TimeoutError:
+            self.keep_alive = False
             raise BodyTooSlow from None
         finally:
             self._reading = None
