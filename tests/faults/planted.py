@@ -18,7 +18,21 @@ import msgspec
 from terraflow.app.server import serve
 from terraflow.app.settings import environment, load_settings
 from terraflow.app.wiring import Wrap
-from terraflow.ports.store import Entry, KeyOutcome, NoRoom, Orphan, Reservation, Reserved, Settlement, Store
+from terraflow.core.types import Instant
+from terraflow.ports.store import (
+    Claim,
+    Claimed,
+    Entry,
+    KeyClaim,
+    KeyOutcome,
+    NoRoom,
+    Orphan,
+    Reservation,
+    Reserved,
+    Settlement,
+    Store,
+    StoreUnavailable,
+)
 
 
 class _Over:
@@ -111,12 +125,34 @@ class LimitsRead(_Over):
         return found
 
 
+class WritesRefused(_Over):
+    """A store that cannot write."""
+
+    async def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("the fault of a test")
+
+    claim = begin = reserve = settle = finish = _refuse
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        raise StoreUnavailable("the fault of a test")
+
+
+class EveryClaimTaken(_Over):
+    """Gives an idempotency key to everybody who asks."""
+
+    async def claim(self, claim: KeyClaim, now: Instant) -> Claim:
+        await self._real.claim(claim, now)
+        return Claimed()
+
+
 PLANTED: dict[str, Callable[[Store], Any]] = {
     "outcome_unwaited": OutcomeUnwaited,
     "intent_unwaited": IntentUnwaited,
     "released_by_recovery": ReleasedByRecovery,
     "key_freed_by_recovery": KeyFreedByRecovery,
     "limits_read": LimitsRead,
+    "writes_refused": WritesRefused,
+    "every_claim_taken": EveryClaimTaken,
 }
 
 

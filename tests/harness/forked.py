@@ -2,13 +2,15 @@
 
 1. What the child runs is the command `terraflow serve`; only the interpreter's start and the imports came before it.
 2. With the name of a planted fault (`tests.faults.planted`) it runs the same server with that fault in it.
-3. The forking process holds no thread, no loop and no file of a plane's; it ends when its owner closes the socket.
+3. The forking process holds no thread, no loop and no file of a plane's; it ends when its owner closes the socket, and
+   every plane that still runs ends with it.
 
     python -m tests.harness.forked      (standard input is a socket; the class below talks to it)
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +23,8 @@ from typing import Any, NoReturn
 from tests.harness.plane import ROOT
 
 _MESSAGE_BYTES_MAX = 65_536
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
 
 
 class Forks:
@@ -68,6 +72,7 @@ def _serve(environment: dict[str, str], fault: str | None) -> None:
 
 def _child(environment: dict[str, str], fault: str | None, descriptors: list[int]) -> NoReturn:
     status = 1
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         for target, descriptor in enumerate(descriptors, start=1):
             os.dup2(descriptor, target)
