@@ -10,9 +10,12 @@ from typing import IO
 
 import msgspec
 
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import status_of
 from terraflow.evidence.record import rfc3339
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.ports.runtime import Clock
+from terraflow.ports.store import KeyHolder
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,23 +62,43 @@ class AccessLog:
         self._lines: list[bytes] = []
 
     def closed(self, x: Exchange, closed: Closed) -> None:
-        """Keep the request's line for the next write."""
+        """Keep a governed request's line for the next write."""
         if self._out is None:
             return
+        self._keep(
+            {
+                "time": rfc3339(x.received_at),
+                "request_id": x.request_id,
+                "tenant": x.caller.tenant,
+                "application": x.caller.application,
+                "workload": None if x.resolution is None else x.resolution.workload.id,
+                "reason": closed.reason,
+                "status": closed.status,
+                "capability": closed.capability,
+                "cost_micro_usd": closed.cost,
+                "ms": int((self._clock.monotonic() - x.started) * 1000),
+            }
+        )
+
+    def turned_away(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> None:
+        """Keep the line of a request that was never governed: who sent it is known once its key was."""
+        if self._out is None:
+            return
+        self._keep(
+            {
+                "time": rfc3339(self._clock.now()),
+                "request_id": request_id,
+                "tenant": None if caller is None else caller.tenant,
+                "application": None if caller is None else caller.application,
+                "reason": refuse.reason,
+                "status": status_of(refuse.reason),
+                "problems": [f"{problem.field} {problem.rule}" for problem in refuse.problems],
+            }
+        )
+
+    def _keep(self, line: dict[str, object]) -> None:
         if not self._lines:
             asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-        line = {
-            "time": rfc3339(x.received_at),
-            "request_id": x.request_id,
-            "tenant": x.caller.tenant,
-            "application": x.caller.application,
-            "workload": None if x.resolution is None else x.resolution.workload.id,
-            "reason": closed.reason,
-            "status": closed.status,
-            "capability": closed.capability,
-            "cost_micro_usd": closed.cost,
-            "ms": int((self._clock.monotonic() - x.started) * 1000),
-        }
         self._lines.append(_encode(line))
         if len(self._lines) >= LINES_MAX:
             self.flush()

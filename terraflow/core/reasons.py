@@ -398,8 +398,8 @@ class Governed(_Code):
     )
     PROVIDER_DISABLED = _row(
         "PROVIDER_DISABLED", 403, Kind.ROUTE_EXCLUSION, STOP, V0_1,
-        "An operator has switched this capability off, and no request is routed to it.",
-        "Use another capability or no pin; the operator can say whether this one returns.",
+        "This capability is switched off, or lacks what it needs to be used: its credential, or a known price.",
+        "Use another capability or no pin. The detail says which it is; an operator can put it right.",
     )
     PROVIDER_ERROR_RECOVERED = _row(
         "PROVIDER_ERROR_RECOVERED", 200, Kind.PRODUCED_ANSWER, STOP, V0_1,
@@ -604,7 +604,7 @@ class ModelApi(_Code):
     )
     NOT_FOUND = _row(
         "NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,
-        "The plane serves nothing at this path with this method; metrics that are switched off answer the same.",
+        "The plane serves nothing at this path with this method.",
         "Check the path and the method; clients that append to a base URL want one that ends in /v1.",
     )
     REQUEST_NOT_FOUND = _row(

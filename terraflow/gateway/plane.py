@@ -13,6 +13,7 @@ import msgspec
 from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
+from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.capacity import Capacity
@@ -21,7 +22,7 @@ from terraflow.gateway.health import Health
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.running import Running
 from terraflow.ports.runtime import Clock, Ids
-from terraflow.ports.store import Store
+from terraflow.ports.store import KeyHolder, Store
 from terraflow.ports.upstream import Provider
 
 
@@ -72,6 +73,10 @@ class Telemetry(Protocol):
 
     def closed(self, x: Exchange, closed: Closed) -> None:
         """MUST NOT raise, wait, or keep anything of the request."""
+        ...
+
+    def turned_away(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> None:
+        """A request ended before it was governed. The same MUST NOT."""
         ...
 
 

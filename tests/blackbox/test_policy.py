@@ -113,7 +113,8 @@ def test_a_pinned_capability_that_is_excluded_answers_with_its_exclusion(
     pinned = case.changed["id"]
     response = site.caller.ask(case.name, headers=case.headers, model=pinned, **case.body)
     facts = checks.refused(site.caller, response, case.code, detail=case.detail, capability=pinned)
-    assert facts["details"] == {"excluded": {} if case.foreign else {pinned: case.code}}
+    excluded = {pinned: {"reason_code": case.code, "detail": case.detail}}
+    assert facts["details"] == {"excluded": {} if case.foreign else excluded}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -140,8 +141,8 @@ def test_a_private_endpoint_that_lies_outside_the_private_networks(launch: Launc
 def test_no_route_is_left(site: Site, checks: Checks) -> None:
     facts = checks.refused(site.caller, site.caller.ask("nothing-fits"), Governed.NO_POLICY_PERMITTED_ROUTE)
     assert facts["details"]["excluded"] == {
-        "too-closed": Governed.DATA_CLASS_EXCEEDS_CAPABILITY,
-        "off": Governed.PROVIDER_DISABLED,
+        "too-closed": {"reason_code": Governed.DATA_CLASS_EXCEEDS_CAPABILITY, "detail": ""},
+        "off": {"reason_code": Governed.PROVIDER_DISABLED, "detail": ""},
     }
 
 
@@ -151,7 +152,7 @@ def test_health_alone_stands_in_the_way(workload: str, capability: str, site: Si
     checks.refused(site.caller, failed, Governed.PROVIDER_ERROR_UNRECOVERED, detail="server_error")
     response = site.caller.ask(workload)
     facts = checks.refused(site.caller, response, Governed.TIER_NOT_AVAILABLE, retry_after=True)
-    assert facts["details"]["excluded"][capability] == Governed.PROVIDER_UNHEALTHY
+    assert facts["details"]["excluded"][capability]["reason_code"] == Governed.PROVIDER_UNHEALTHY
     assert 1 <= int(response.headers["retry-after"]) <= 10
     pinned = site.caller.ask(workload, model=capability)
     checks.refused(site.caller, pinned, Governed.PROVIDER_UNHEALTHY, capability=capability, retry_after=True)

@@ -12,7 +12,7 @@ import msgspec
 from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
-from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
@@ -29,35 +29,56 @@ class EvidenceReader(Protocol):
         ...
 
 
-def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply:
-    """The workloads that the application may call, and the capabilities that their contracts allow.
+def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply | Refuse:
+    """The workloads that the application may call, and the capabilities that their contracts allow and that are there
+    to be used.
 
     OpenAI's list shape; `owned_by` says which of the two an entry is.
     """
+    listed = _models_of(plane, caller)
+    if isinstance(listed, Refuse):
+        return listed
+    return _ok({"object": "list", "data": listed}, request_id)
+
+
+def model(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply | Refuse:
+    """One entry of `models`; NOT_FOUND for any other."""
+    listed = _models_of(plane, caller)
+    if isinstance(listed, Refuse):
+        return listed
+    found = next((entry for entry in listed if entry["id"] == named), None)
+    return Refuse(reason=ModelApi.NOT_FOUND) if found is None else _ok(found, request_id)
+
+
+def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse:
     bundle = plane.bundles.active()
     if type(bundle) is not Bundle:
-        return ungoverned(Refuse(reason=Governed.BUNDLE_INVALID), request_id)
+        return Refuse(reason=Governed.BUNDLE_INVALID)
     application = bundle.applications.get((caller.tenant, caller.application))
     entitled = () if application is None else sorted(application.workloads)
     workloads = [bundle.workloads[key] for name in entitled if (key := (caller.tenant, name)) in bundle.workloads]
-    names = sorted({name for workload in workloads for name in workload.contract.capabilities})
+    allowed = sorted({name for workload in workloads for name in workload.contract.capabilities})
+    usable = [name for name in allowed if (c := bundle.capabilities[name]).enabled and plane.providers.ready(c)]
     created = bundle.issued_at // 1_000_000
-    data = [_model(workload.id, created, "workload") for workload in workloads]
-    data += [_model(name, created, "capability") for name in names if name in bundle.capabilities]
-    return _ok({"object": "list", "data": data}, request_id)
+    return [
+        *(_entry(workload.id, created, "workload") for workload in workloads),
+        *(_entry(name, created, "capability") for name in usable),
+    ]
 
 
-def _model(name: str, created: int, owned_by: str) -> dict[str, Any]:
+def _entry(name: str, created: int, owned_by: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": owned_by}
 
 
-async def evidence(plane: Plane, reader: EvidenceReader, caller: KeyHolder, request_id: str, named: str) -> Reply:
+async def evidence(
+    plane: Plane, reader: EvidenceReader, caller: KeyHolder, request_id: str, named: str
+) -> Reply | Refuse:
     """The records of one of the application's requests with their inclusion proofs; EVIDENCE_NOT_FOUND otherwise."""
     entries: Sequence[RecordedEntry] = ()
     if _REQUEST_ID.fullmatch(named) is not None:
         entries = await plane.store.find_entries(caller.tenant, caller.application, named)
     if not entries:
-        return ungoverned(Refuse(reason=ModelApi.EVIDENCE_NOT_FOUND), request_id)
+        return Refuse(reason=ModelApi.EVIDENCE_NOT_FOUND)
     records = []
     for entry in entries:
         proof = await reader.prove(caller.tenant, entry.index)
@@ -83,4 +104,4 @@ async def evidence(plane: Plane, reader: EvidenceReader, caller: KeyHolder, requ
 
 
 def _ok(body: dict[str, Any], request_id: str) -> Reply:
-    return Reply(200, [(b"x-terraflow-request-id", request_id.encode())], _encode(body))
+    return Reply(200, request_id_headers(request_id), _encode(body))

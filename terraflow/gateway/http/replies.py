@@ -13,11 +13,15 @@ from terraflow.gateway.mouths.errors import governed_error, ungoverned_error
 _REFUSED = 400
 
 
+def request_id_headers(request_id: str) -> Headers:
+    """The request's id, under our name and under the one that OpenAI's clients show in their errors."""
+    raw = request_id.encode()
+    return [(b"x-terraflow-request-id", raw), (b"x-request-id", raw)]
+
+
 def ungoverned(refuse: Refuse, request_id: str | None) -> Reply:
     """An error from before governance: its code is in the body alone."""
-    headers: Headers = []
-    if request_id is not None:
-        headers.append((b"x-terraflow-request-id", request_id.encode()))
+    headers: Headers = [] if request_id is None else request_id_headers(request_id)
     if refuse.retry_after_s is not None:
         headers.append((b"retry-after", str(refuse.retry_after_s).encode()))
     elif not reason_of(refuse.reason).retry:
@@ -29,7 +33,7 @@ def governed_headers(closed: Closed) -> Headers:
     """The headers of a governed answer or refusal."""
     said = Governed.IDEMPOTENCY_REPLAY if closed.replay_of is not None else closed.reason
     headers: Headers = [
-        (b"x-terraflow-request-id", closed.request_id.encode()),
+        *request_id_headers(closed.request_id),
         (b"x-terraflow-reason", said.encode()),
         (b"x-terraflow-cost-usd", usd(closed.cost).encode()),
     ]
@@ -53,7 +57,4 @@ def governed_refusal(closed: Closed) -> Reply:
 
 def flowing_headers(request_id: str, capability: str) -> Headers:
     """The headers of a stream that flows: its outcome does not exist yet, so it carries no reason and no cost."""
-    return [
-        (b"x-terraflow-request-id", request_id.encode()),
-        (b"x-terraflow-capability", capability.encode()),
-    ]
+    return [*request_id_headers(request_id), (b"x-terraflow-capability", capability.encode())]

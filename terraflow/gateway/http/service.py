@@ -41,6 +41,17 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms_max: int
 
 
+class Visit:
+    """A request on its way through the steps before governance, and what is known of it so far."""
+
+    __slots__ = ("caller", "request_id", "wire")
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.caller: KeyHolder | None = None
+        self.request_id: RequestId | None = None
+
+
 class Arrived(msgspec.Struct, frozen=True):
     """An authenticated request before its body is read. `argument` is the id behind a route's path."""
 
@@ -51,8 +62,8 @@ class Arrived(msgspec.Struct, frozen=True):
     wire: Wire
 
 
-Handler = Callable[["Service", Arrived], Awaitable[Reply | None]]
-"""Answers a request; None when it has sent its answer itself."""
+Handler = Callable[["Service", Arrived], Awaitable[Reply | Refuse | None]]
+"""Answers a request, or refuses it before it is governed; None when it has sent its answer itself."""
 
 
 class Service:
@@ -73,63 +84,69 @@ class Service:
 
     async def handle(self, wire: Wire) -> None:
         """Answer one request."""
+        visit = Visit(wire)
+        answer: Reply | Refuse | None
         try:
-            reply = await self._answer(wire)
+            answer = await self._answer(visit)
         except Disconnected:
             return
         except StoreUnavailable:
-            reply = ungoverned(Refuse(reason=Governed.EVIDENCE_UNAVAILABLE), None)
+            answer = Refuse(reason=Governed.EVIDENCE_UNAVAILABLE)
         except Exception as fault:
             # Before governance, or behind a governed answer whose record is closed: the text stays out of the log.
             log.error("a request failed: %s", place_of(fault))
-            reply = ungoverned(Refuse(reason=Governed.INTERNAL_ERROR), None)
-        if reply is not None:
-            wire.reply(reply)
+            answer = Refuse(reason=Governed.INTERNAL_ERROR)
+        if isinstance(answer, Refuse):
+            self.plane.telemetry.turned_away(answer, visit.request_id, visit.caller)
+            answer = ungoverned(answer, visit.request_id)
+        if answer is not None:
+            wire.reply(answer)
 
-    async def _answer(self, wire: Wire) -> Reply | None:
+    async def _answer(self, visit: Visit) -> Reply | Refuse | None:
+        wire = visit.wire
         if wire.client is not None and not self._trusted(wire.client):
-            return ungoverned(invalid_request("connection", "must come through a trusted proxy"), None)
+            return invalid_request("connection", "must come through a trusted proxy")
         head = parse_head(wire.headers, wire.raw_path)
         if isinstance(head, Refuse):
-            return ungoverned(head, None)
+            return head
         path = wire.raw_path.decode("ascii")
         if path == "/healthz" or path == "/readyz":
             return _health(path == "/healthz" or self._ready())
         if not path.startswith("/v1/"):
-            return ungoverned(Refuse(reason=ModelApi.NOT_FOUND), None)
+            return Refuse(reason=ModelApi.NOT_FOUND)
         caller = await authenticate(self.plane.store, head.api_key)
         if isinstance(caller, Refuse):
-            return ungoverned(caller, None)
-        request_id = self.plane.ids.request_id()
+            return caller
+        visit.caller = caller
+        visit.request_id = request_id = self.plane.ids.request_id()
         name, argument = _split(path)
         handler = ROUTES.get((wire.method, name))
         if handler is None or (argument == "") is (name in _WITH_ARGUMENT):
-            return ungoverned(Refuse(reason=ModelApi.NOT_FOUND), request_id)
+            return Refuse(reason=ModelApi.NOT_FOUND)
         return await handler(self, Arrived(head, caller, request_id, argument, wire))
 
     def _ready(self) -> bool:
         return not self.draining and type(self.plane.bundles.active()) is Bundle
 
 
-async def _chat(service: Service, arrived: Arrived) -> Reply | None:
+async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     clock = service.plane.clock
     started, received_at = clock.monotonic(), clock.now()
     declared = parse_declared(arrived.head)
     if isinstance(declared, Refuse):
-        return ungoverned(declared, arrived.request_id)
+        return declared
     limits = service.limits
     try:
         raw = await arrived.wire.read_body(limits.body_bytes_max, limits.body_timeout_s)
     except BodyTooLarge:
-        too_large = invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
-        return ungoverned(too_large, arrived.request_id)
+        return invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
     except BodyTooSlow:
-        return ungoverned(invalid_request("body", "must arrive in time"), arrived.request_id)
+        return invalid_request("body", "must arrive in time")
     except BodyMalformed:
-        return ungoverned(invalid_request("body", "must be framed as HTTP/1.1 says"), arrived.request_id)
+        return invalid_request("body", "must be framed as HTTP/1.1 says")
     request = openai_chat.parse(raw)
     if isinstance(request, Refuse):
-        return ungoverned(request, arrived.request_id)
+        return request
     deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)
     x = Exchange(
         request_id=arrived.request_id,
@@ -152,11 +169,15 @@ def _left(x: Exchange) -> None:
         x.presence.leave()
 
 
-async def _models(service: Service, arrived: Arrived) -> Reply | None:
+async def _models(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     return reads.models(service.plane, arrived.caller, arrived.request_id)
 
 
-async def _evidence(service: Service, arrived: Arrived) -> Reply | None:
+async def _model(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+    return reads.model(service.plane, arrived.caller, arrived.request_id, arrived.argument)
+
+
+async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     plane, reader = service.plane, service.evidence
     return await reads.evidence(plane, reader, arrived.caller, arrived.request_id, arrived.argument)
 
@@ -165,16 +186,17 @@ async def _evidence(service: Service, arrived: Arrived) -> Reply | None:
 ROUTES: dict[tuple[str, str], Handler] = {
     ("POST", "/v1/chat/completions"): _chat,
     ("GET",  "/v1/models"):           _models,
-    ("GET",  "/v1/evidence"):         _evidence,
+    ("GET",  "/v1/models/"):          _model,
+    ("GET",  "/v1/evidence/"):        _evidence,
 }
 # fmt: on
-_WITH_ARGUMENT = frozenset(("/v1/evidence",))
+_WITH_ARGUMENT = frozenset(name for _, name in ROUTES if name.endswith("/"))
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A path's route and the id behind it: `/v1/evidence/req_1` is `("/v1/evidence", "req_1")`."""
-    name, _, argument = path.rpartition("/")
-    return (name, argument) if name in _WITH_ARGUMENT and argument else (path, "")
+    """A path's route and the id behind it: `/v1/evidence/req_1` is `("/v1/evidence/", "req_1")`."""
+    name, slash, argument = path.rpartition("/")
+    return (name + slash, argument) if name + slash in _WITH_ARGUMENT else (path, "")
 
 
 def _health(well: bool) -> Reply:

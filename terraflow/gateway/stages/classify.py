@@ -37,11 +37,22 @@ async def classify(plane: Plane, x: Exchange) -> StepOutcome:
         defaults=_defaults(workload),
     )
     if workload.data_class_max is None or x.data_class > workload.data_class_max:
-        return Refuse(reason=Governed.DATA_CLASS_NOT_PERMITTED, detail="class")
+        return Refuse(reason=Governed.DATA_CLASS_NOT_PERMITTED, detail="class", details=_found(x))
     unaccepted = x.sensitive_types - workload.sensitive_types
     if unaccepted:
-        return Refuse(reason=Governed.DATA_CLASS_NOT_PERMITTED, detail=min(unaccepted).value)
+        return Refuse(reason=Governed.DATA_CLASS_NOT_PERMITTED, detail=min(unaccepted).value, details=_found(x))
     return CONTINUE
+
+
+def _found(x: Exchange) -> dict[str, object]:
+    """What the request counts as, and which detectors say so: names and numbers, nothing of its text."""
+    assert x.data_class is not None and x.findings is not None
+    return {
+        "data_class": x.data_class.label,
+        "sensitive_types": sorted(x.sensitive_types),
+        "found": dict(x.findings.counts),
+        "attachments": x.attachments,
+    }
 
 
 def _defaults(workload: Workload) -> ClassDefaults:

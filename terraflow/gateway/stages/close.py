@@ -26,7 +26,8 @@ from terraflow.ports.store import Entry, KeyOutcome, Settlement, StoredAnswer, S
 log = logging.getLogger("terraflow.close")
 
 _RETRIED = frozenset((429, 500, 503, 504))
-"""Statuses that invite a retry: they free an idempotency key."""
+"""Statuses that invite a retry: they free an idempotency key, as does a caller's leaving its stream, whose answer
+nobody has."""
 
 
 async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
@@ -149,7 +150,7 @@ def _key_outcome(x: Exchange, closed: Closed) -> KeyOutcome | None:
         application=x.caller.application,
         key=x.key_digest,
         request_id=x.request_id,
-        keep=closed.status not in _RETRIED,
+        keep=closed.status not in _RETRIED and closed.reason is not Governed.CANCELLED,
         status=closed.status,
         reason=closed.reason,
     )

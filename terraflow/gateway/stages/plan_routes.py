@@ -102,7 +102,11 @@ def _explained(plane: Plane, x: Exchange, refuse: Refuse) -> Refuse:
     """The refusal with each of the contract's capabilities and why it was left out."""
     assert x.resolution is not None
     allowed = x.resolution.workload.contract.capabilities
-    excluded = {v.capability: v.exclusion for v in x.verdicts if v.exclusion is not None and v.capability in allowed}
+    excluded = {
+        v.capability: {"reason_code": v.exclusion, "detail": v.detail}
+        for v in x.verdicts
+        if v.exclusion is not None and v.capability in allowed
+    }
     refuse = msgspec.structs.replace(refuse, details={**refuse.details, "excluded": excluded})
     if refuse.reason not in (Governed.TIER_NOT_AVAILABLE, Governed.PROVIDER_UNHEALTHY):
         return refuse
