@@ -39,6 +39,7 @@ class Counting:
         self._slowest_s = slowest_s
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
+        self._awaited: dict[str, asyncio.Event] = {}
 
     async def start(self) -> Counting:
         """Listen on a free port."""
@@ -58,6 +59,11 @@ class Counting:
         """Return once every connection has been closed by the other side."""
         while self._answering:
             await asyncio.wait(self._answering)
+
+    async def reached(self, ask: str) -> None:
+        """Return once a request of this ask has arrived."""
+        if ask not in self.calls:
+            await self._awaited.setdefault(ask, asyncio.Event()).wait()
 
     def forget(self, ask: str) -> tuple[int, int]:
         """Calls and cost of an ask that is judged and over."""
@@ -85,6 +91,8 @@ class Counting:
         ask = found[1].decode()
         kind = ask.partition(":")[0]
         calls = self.calls[ask] = self.calls.get(ask, 0) + 1
+        if ask in self._awaited:
+            self._awaited.pop(ask).set()
         await asyncio.sleep(self._chance.random() * self._slowest_s)
         if b'"stream":true' in raw.replace(b" ", b""):
             await self._flow(kind, writer)

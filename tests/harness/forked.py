@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -81,6 +82,8 @@ def _child(environment: dict[str, str], fault: str | None, descriptors: list[int
         status = 0
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
