@@ -52,18 +52,18 @@ async def open_trial(
             return no_room(found)
         x.reservation, x.posting = reservation, None
     x.attempts_opened += 1
-    definition = route.capability
-    left = x.deadline - plane.clock.monotonic()
-    with x.presence:
-        taken = await plane.capacity.take(route.capability.id, definition.in_flight_max, left)
-    if taken is False:
-        return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
-    if taken is not True:
-        raise TypeError("nobody knows whether there is a slot")
-    now = plane.clock.monotonic()
-    plane.health.began(route.capability.id, now)
-    trial = Trial(route, why, request, now)
-    x.trial = trial
+    capability = route.capability
+    if x.held != capability.id:
+        left = x.deadline - plane.clock.monotonic()
+        with x.presence:
+            taken = await plane.capacity.take(capability.id, capability.in_flight_max, left)
+        if taken is False:
+            return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
+        if taken is not True:
+            raise TypeError("nobody knows whether there is a slot")
+        plane.health.began(capability.id, plane.clock.monotonic())
+    trial = Trial(route, why, request, plane.clock.monotonic())
+    x.trial, x.held = trial, None
     return trial
 
 
@@ -106,8 +106,10 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     capability = trial.route.capability.id
     if rule.blames_provider:
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
-    else:
+    elif failed.reached or failed.status is not None:
         plane.health.succeeded(capability)
+    else:
+        plane.health.abandoned(capability)
     usage = counted if failed.usage is None else failed.usage
     if usage is None and failed.reached and rule.charge is Charge.COUNTED:
         usage = Usage.counted(trial.request.size_bytes, 0)
@@ -142,6 +144,9 @@ def _ended(
         except UnknownPrice:
             # The vendor counted a kind of token that nobody asked for and that has no price.
             whole, posted = True, reserved
+        if usage.estimated:
+            # Our count is no bill: it is never posted above what the attempt could cost at worst.
+            posted = min(posted, reserved)
     x.posting = posted or None
     x.cost += posted
     x.attempts.append(

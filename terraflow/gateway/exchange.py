@@ -64,6 +64,7 @@ class Exchange:
         "first_route",
         "flow",
         "flows",
+        "held",
         "intent_recorded",
         "key_digest",
         "keyed",
@@ -149,6 +150,7 @@ class Exchange:
         self.posting: int | None = None
         # call_provider
         self.attempts_opened = 0
+        self.held: str | None = None
         self.trial: Trial | None = None
         self.attempts: list[Attempt] = []
         self.capability: str | None = None

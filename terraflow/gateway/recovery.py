@@ -70,8 +70,10 @@ NO_TIME_S = 0.005
 """Less than this before the deadline is none: timers count whole milliseconds and may fire one early, and no call is
 answered in it."""
 
+PAUSE_MAX_S = 2.0
+"""The longest pause before a retry while other routes are left, and the longest that we choose ourselves."""
+
 _BACKOFF_FIRST_S = 0.1
-_BACKOFF_MAX_S = 2.0
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -105,9 +107,10 @@ def decide_next(
         return Ended(Governed.DEADLINE_EXPIRED)
     if rule.then is Then.REFUSE or tries_left <= 0:
         return Ended(rule.ends_as)
-    if rule.then is Then.RETRY and retries < RETRIES_MAX:
+    # A try is kept for each route that follows, and nobody waits long for one while another is ready.
+    if rule.then is Then.RETRY and retries < RETRIES_MAX and tries_left > routes_left:
         delay_s = retry_delay_s(retries + 1, failed.retry_after_s, jitter)
-        if delay_s < left_s:
+        if delay_s < left_s and (routes_left == 0 or delay_s <= PAUSE_MAX_S):
             return Retry(delay_s)
     return Move() if routes_left > 0 else Ended(rule.ends_as)
 
@@ -117,5 +120,5 @@ def retry_delay_s(retry: int, retry_after_s: float | None, jitter: random.Random
     bound, so that many callers do not come back at once."""
     if retry_after_s is not None:
         return retry_after_s
-    bound = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** (retry - 1))
+    bound = min(PAUSE_MAX_S, _BACKOFF_FIRST_S * 2 ** (retry - 1))
     return float(bound / 2 + jitter.random() * bound / 2)

@@ -1,19 +1,46 @@
-"""Which of the planned routes is tried next, given who has room."""
+"""Which of the planned routes is tried next: the first that can take the call now, and its slot with it.
+
+1. A slot is taken in the instant in which it is seen to be free, and is the request's (`x.held`) until an attempt
+   begins on it or the request is closed; between looking and calling lie durable writes.
+2. A capability that comes back from a rest lets one call through: whoever holds its slot first.
+3. The safe path is never a way around a queue: it is tried when it is next, not because others are full.
+"""
 
 from __future__ import annotations
 
 from terraflow.contracts.capability import Capability
+from terraflow.contracts.plan import Role
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 
 
-def next_with_room(plane: Plane, x: Exchange, start: int) -> int:
-    """The first route from `start` on with a free slot; `start` itself when none has one, to wait there."""
+def take_route(plane: Plane, x: Exchange, start: int) -> int | None:
+    """The first route from `start` on that is healthy and whose slot could be taken, held now; else `start`, to wait
+    there; None when no route from `start` on is healthy any more."""
     assert x.plan is not None
+    now, waiting = plane.clock.monotonic(), None
     for at in range(start, len(x.plan.routes)):
-        if has_room(plane, x.plan.routes[at].capability):
+        route = x.plan.routes[at]
+        if at > start and route.role is Role.SAFE_PATH and waiting is not None:
+            break
+        if not plane.health.healthy(route.capability.id, now):
+            continue
+        if hold(plane, x, route.capability):
             return at
-    return start
+        waiting = at if waiting is None else waiting
+    return waiting
+
+
+def hold(plane: Plane, x: Exchange, capability: Capability) -> bool:
+    """Take a slot of the capability for the request, if one is free."""
+    taken = plane.capacity.try_take(capability.id, capability.in_flight_max)
+    if taken is True:
+        x.held = capability.id
+        plane.health.began(capability.id, plane.clock.monotonic())
+        return True
+    if taken is not False:
+        raise TypeError("nobody knows whether there is a slot")
+    return False
 
 
 def has_room(plane: Plane, capability: Capability) -> bool:

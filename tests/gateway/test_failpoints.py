@@ -105,7 +105,7 @@ POINTS = [
     Point("plane.capacity", "free"),
     Point("answer_from_cache", "_key"),
     Point("plane.store", "find_answer"),
-    Point("record_intent", "next_with_room"),
+    Point("record_intent", "take_route"),
     Point("record_intent", "reservation_for"),
     Point("record_intent", "intent_entry"),
     Point("recording", "_request"),
@@ -113,7 +113,7 @@ POINTS = [
     Point("plane.store", "begin"),
     Point("call_provider", "open_trial"),
     Point("call_provider", "call_of"),
-    Point("plane.capacity", "take"),
+    Point("plane.capacity", "try_take"),
 ]
 
 MEANT = {

@@ -63,7 +63,25 @@ def test_the_deadline_ends_everything_but_a_refusal() -> None:
 
 def test_a_retry_that_would_come_too_late_moves_on() -> None:
     assert isinstance(after(Failure.RATE_LIMITED, retry_after_s=40.0), Move)
-    assert after(Failure.RATE_LIMITED, retry_after_s=3.0) == Retry(3.0)
+    assert after(Failure.RATE_LIMITED, retry_after_s=3.0, routes_left=0) == Retry(3.0)
+
+
+def test_nobody_waits_long_for_a_route_while_another_is_ready() -> None:
+    assert isinstance(after(Failure.RATE_LIMITED, retry_after_s=3.0), Move)
+    assert after(Failure.RATE_LIMITED, retry_after_s=1.0) == Retry(1.0)
+
+
+def test_a_try_is_kept_for_every_route_that_follows() -> None:
+    tried, tries_left, routes_left, retries = [], 6, 2, 0
+    while True:
+        tries_left -= 1
+        tried.append(routes_left)
+        step = after(Failure.OVERLOADED, tries_left=tries_left, routes_left=routes_left, retries=retries)
+        if isinstance(step, Ended):
+            break
+        routes_left, retries = (routes_left, retries + 1) if isinstance(step, Retry) else (routes_left - 1, 0)
+    assert set(tried) == {2, 1, 0}
+    assert len(tried) == 6
 
 
 def test_attempts_are_bounded_in_all() -> None:

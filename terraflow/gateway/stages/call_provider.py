@@ -18,7 +18,7 @@ from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.flow import Flow
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import Ended, Retry, decide_next
-from terraflow.gateway.routing import next_with_room
+from terraflow.gateway.routing import hold, take_route
 from terraflow.gateway.running import CallerLeft
 from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
@@ -64,8 +64,10 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
             retries, why = retries + 1, Why.RETRY
             with x.presence:
                 await plane.clock.sleep(step.delay_s)
+            hold(plane, x, route.capability)
         else:
-            at, retries = next_with_room(plane, x, at + 1), 0
+            taken = take_route(plane, x, at + 1)
+            at, retries = at + 1 if taken is None else taken, 0
             why = Why.SAFE_PATH if x.plan.routes[at].role is Role.SAFE_PATH else Why.FALLBACK
 
 

@@ -54,6 +54,9 @@ def _let_go(plane: Plane, x: Exchange) -> None:
             capability = x.trial.route.capability.id
             plane.health.abandoned(capability)
             plane.capacity.give_back(capability)
+        if x.held is not None:
+            plane.health.abandoned(x.held)
+            plane.capacity.give_back(x.held)
     finally:
         if x.admitted:
             plane.admission.leave(x.caller.tenant)

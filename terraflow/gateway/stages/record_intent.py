@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from terraflow.core.outcome import CONTINUE, StepOutcome
+from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
+from terraflow.core.reasons import Governed
 from terraflow.gateway.attempts import no_room, reservation_for
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry
-from terraflow.gateway.routing import next_with_room
+from terraflow.gateway.routing import take_route
 from terraflow.ports.store import Entry, NoRoom, Reservation, Reserved
 
 
 async def record_intent(plane: Plane, x: Exchange) -> StepOutcome:
-    """EVIDENCE_UNAVAILABLE if it cannot be written, BUDGET_EXHAUSTED if a level has no room."""
+    """EVIDENCE_UNAVAILABLE if it cannot be written, BUDGET_EXHAUSTED if a level has no room, TIER_NOT_AVAILABLE if the
+    last route began to rest in this instant."""
     assert x.plan is not None
-    x.first_route = next_with_room(plane, x, 0)
-    route = x.plan.routes[x.first_route]
+    first = take_route(plane, x, 0)
+    if first is None:
+        # Between the plan and here somebody else became the one probe of the only route.
+        return Refuse(reason=Governed.TIER_NOT_AVAILABLE, retry_after_s=1)
+    x.first_route = first
+    route = x.plan.routes[first]
     reservation = reservation_for(plane, x, route, route.worst_case_micro_usd)
     intent = intent_entry(plane, x, reservation)
     if type(reservation) is not Reservation or type(intent) is not Entry:
