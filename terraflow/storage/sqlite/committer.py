@@ -39,7 +39,7 @@ NOTES_MAX = 10_000
 """Notes that may wait; at 1 KB each, 10 MB. Beyond it the store counts as unavailable."""
 QUEUE_MAX = 10_000
 NOTE_DELAY_S = 0.2
-LOCK_PATIENCE_S = 0.25
+LOCK_PATIENCE_S = 0.2
 LOCK_POLL_S = 0.002
 LOCK_STILL_HELD_S = 1.0
 """How long after a refusal a lock that is held counts as the same one."""
