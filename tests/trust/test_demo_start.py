@@ -11,3 +11,9 @@ def test_the_demo_starts_and_answers(tmp_path: Path) -> None:
     seconds, problems = start_once(tmp_path / "demo")
     assert problems == []
     assert seconds < 10
+
+
+def test_a_demo_that_says_nothing_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way of a folder")
+    _, problems = start_once(tmp_path / "file")
+    assert problems == ["it said nothing"]

@@ -19,7 +19,7 @@ CAUGHT = {
 async def test_kills_lose_nothing(tmp_path: Path) -> None:
     figures = await kills(tmp_path / "data", 5, seed=1)
     assert figures.problems == []
-    assert figures.answered > 50
+    assert figures.answered > 20
 
 
 @pytest.mark.parametrize("fault", list(CAUGHT))
