@@ -10,9 +10,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from terraflow.app.opening import bundle_keys
 from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import Settings
-from terraflow.app.wiring import bundle_keys
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Boundary
 from terraflow.contracts.decode import BundleRejected

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from terraflow import __version__
+from terraflow.app.opening import marks_folder
 from terraflow.app.settings import Settings
-from terraflow.app.wiring import marks_folder
 from terraflow.evidence.highwater import SUFFIX
 from terraflow.evidence.record import rfc3339
 from terraflow.ports.runtime import Clock

@@ -2,7 +2,8 @@
 
 1. A bundle is enforced only after its signature and its references held; one that fails leaves the previous one.
 2. A newer activation, by whatever process, is noticed within `INTERVAL_S`.
-3. Whoever must follow a change (the providers) is told before the bundle is enforced.
+3. That the bundle in force expires soon, or has, or that there is none, is told in the log.
+4. Whoever must follow a change (the providers) is told before the bundle is enforced.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from terraflow.app.expiry import ExpiryWatch
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.verify import BundleRejected, verify_bundle
 from terraflow.core.reasons import Governed
@@ -39,6 +41,8 @@ class ActiveBundle:
         self._follow = follow
         self._bundle: Bundle | None = None
         self._seen: bytes | None = None
+        self._expiry = ExpiryWatch()
+        self._told_none = False
 
     def active(self) -> Bundle | Governed:
         """The bundle in force."""
@@ -67,3 +71,13 @@ class ActiveBundle:
                 await self.refresh()
             except Exception as error:
                 log.error("looking for a newer bundle failed: %s", type(error).__name__)
+            self.tell()
+
+    def tell(self) -> None:
+        """Say in the log what an operator should do about the bundle in force, if it is time to."""
+        bundle = self._bundle
+        if bundle is not None:
+            self._expiry.look(bundle.digest, bundle.sequence, bundle.expires_at, self._clock.now())
+        elif self._seen is None and not self._told_none:
+            self._told_none = True
+            log.warning("no bundle is in force, so every request is refused: put one in force (bundle activate)")

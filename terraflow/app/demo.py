@@ -14,23 +14,29 @@ import msgspec
 from ruamel.yaml import YAML
 
 from terraflow.app.keys import new_key, read_private_key
+from terraflow.app.log_key import log_key_path, open_log_key
+from terraflow.app.opening import naming
 from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import Settings
-from terraflow.app.wiring import open_log_key
 from terraflow.contracts.capability import Capability
 from terraflow.contracts.contract import Contract
 from terraflow.contracts.document import BundleDocument, WorkloadEntry
 from terraflow.contracts.source import parse_source
-from terraflow.contracts.verify import sign_bundle, verify_bundle
+from terraflow.contracts.verify import BundleRejected, sign_bundle, verify_bundle
 from terraflow.core.signature import keyring
 from terraflow.evidence.checkpoint import log_key
 from terraflow.ports.store import ApiKey
+from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.tools import open_tools
 
 TENANT = "starter"
 APPLICATION = "starter-app"
 _VALID = timedelta(days=365)
 _NOTE = "demo.json"
+
+
+class NoDemoFolder(Exception):
+    """The folder holds something that is not the demo's; it is left as it is."""
 
 
 class DemoAnswers(msgspec.Struct, frozen=True):
@@ -46,13 +52,17 @@ class DemoAnswers(msgspec.Struct, frozen=True):
 
 def make_workspace(settings: Settings, *, bench: bool) -> str:
     """Make the data folder into the starter workspace, and give its API key. A folder that already is one keeps its
-    state and its key; its bundle is signed anew."""
+    state and its key; its bundle is signed anew.
+
+    Raises NoDemoFolder, CannotStart, KeyUnusable."""
     folder = Path(settings.data_dir)
     note = folder / _NOTE
     clock = SystemClock()
-    with open_tools(folder, make=True) as tools:
+    if (folder / DATABASE).exists() and not note.exists():
+        raise NoDemoFolder(f"{folder} is another plane's data folder: name a new one with --data")
+    with naming("data_dir", folder / DATABASE), open_tools(folder, make=True) as tools:
         if note.exists():
-            api_key: str = json.loads(note.read_text("utf-8"))["api_key"]
+            api_key = _read_note(note)
             signing = read_private_key(folder / "keys" / "bundle.pem")
         else:
             api_key = "tf_" + secrets.token_urlsafe(32)
@@ -62,10 +72,20 @@ def make_workspace(settings: Settings, *, bench: bool) -> str:
             _write_private(note, json.dumps({"api_key": api_key}))
         active = tools.active_bundle()
         keys = keyring([signing.public_key()])
-        sequence = 1 if active is None else verify_bundle(active, keys, clock.now(), active=True).sequence + 1
+        try:
+            sequence = 1 if active is None else verify_bundle(active, keys, clock.now(), active=True).sequence + 1
+        except BundleRejected:
+            raise NoDemoFolder(f"{folder} has a bundle of another key in force: name a new one with --data") from None
         tools.activate_bundle(sign_bundle(starter_document(sequence, bench=bench), signing), sequence, clock.now())
-    open_log_key(settings)
+        open_log_key(settings, tools.ledger)
     return api_key
+
+
+def _read_note(note: Path) -> str:
+    try:
+        return str(json.loads(note.read_text("utf-8"))["api_key"])
+    except (ValueError, KeyError, TypeError):
+        raise NoDemoFolder(f"{note} is damaged: name a new folder with --data") from None
 
 
 def starter_document(sequence: int, *, bench: bool) -> BundleDocument:
@@ -104,7 +124,7 @@ def _resource(name: str) -> bytes:
 
 def public_log_key(settings: Settings) -> str:
     """The verifier key of the starter tenant's log."""
-    return log_key(TENANT, open_log_key(settings).public_key())
+    return log_key(TENANT, read_private_key(log_key_path(settings)).public_key())
 
 
 def _write_private(path: Path, text: str) -> None:

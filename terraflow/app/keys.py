@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -18,7 +19,10 @@ class KeyUnusable(Exception):
 
 
 def new_key(path: Path) -> Ed25519PrivateKey:
-    """A new private key in `path`, and its public half beside it. Raises FileExistsError, never overwrites."""
+    """A new private key in `path`, and its public half beside it. Raises FileExistsError, never overwrites, and
+    leaves no half behind."""
+    if public_path(path).exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(public_path(path)))
     key = Ed25519PrivateKey.generate()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import gc
 import signal
 import socket
@@ -19,6 +21,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from terraflow.app.opening import check_tls
 from terraflow.app.protocol import EdgeProtocol
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import set_up_logging
@@ -28,6 +31,11 @@ from terraflow.gateway.running import Running
 
 BACKLOG = 1024
 GC_EVERY = 20_000
+_ADVICE = {
+    errno.EADDRINUSE: "give another --port, or 0",
+    errno.EACCES: "give a --port from 1024 on, or 0",
+    errno.EADDRNOTAVAIL: "bind_host must be an address of this machine",
+}
 
 
 class CannotListen(Exception):
@@ -60,7 +68,7 @@ class _Server(uvicorn.Server):
 def serve(settings: Settings, listening: Callable[[str], None], *, wrap: Wrap | None = None) -> None:
     """Serve until a signal says to stop. `listening` is called once, with the base URL, when requests are taken.
 
-    Raises CannotListen, and what `wiring.start` raises.
+    Raises CannotListen, CannotStart, and what `wiring.start` raises.
     """
     set_up_logging(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -68,8 +76,13 @@ def serve(settings: Settings, listening: Callable[[str], None], *, wrap: Wrap | 
 
 
 async def _serve(settings: Settings, listening: Callable[[str], None], wrap: Wrap | None) -> None:
-    bound = _bind(settings)
-    parts = await start(settings, access_log=sys.stderr if settings.access_log else None, wrap=wrap)
+    check_tls(settings)
+    with contextlib.closing(_bind(settings)) as bound:
+        parts = await start(settings, access_log=sys.stderr if settings.access_log else None, wrap=wrap)
+        await _serve_on(bound, parts, settings, listening)
+
+
+async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, listening: Callable[[str], None]) -> None:
     scheme = "https" if settings.tls_cert_file else "http"
     host, port = bound.getsockname()[:2]
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -121,8 +134,9 @@ def _bind(settings: Settings) -> socket.socket:
         bound.bind((settings.bind_host, settings.bind_port))
     except OSError as error:
         bound.close()
+        advice = _ADVICE.get(error.errno or 0, "see bind_host")
         raise CannotListen(
-            f"cannot listen on {settings.bind_host}:{settings.bind_port}: {error.strerror}; give another --port, or 0"
+            f"cannot listen on {settings.bind_host}:{settings.bind_port}: {error.strerror}; {advice}"
         ) from None
     bound.setblocking(False)
     return bound

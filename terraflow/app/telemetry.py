@@ -33,9 +33,10 @@ class JsonLines(logging.Formatter):
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": record.getMessage().encode("utf-8", "replace").decode(),
         }
-        if record.exc_info is not None and record.exc_info[0] is not None:
+        # asyncio's own handler passes False where there is no exception.
+        if isinstance(record.exc_info, tuple) and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
         return _encode(line).decode()
 

@@ -6,26 +6,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from terraflow.app.bundles import ActiveBundle
 from terraflow.app.checkpoints import Checkpoints
-from terraflow.app.keys import KeyUnusable, new_key, public_path, read_private_key, read_public_key
+from terraflow.app.log_key import open_log_key
+from terraflow.app.opening import bundle_keys, naming, open_data_folder, open_marks
 from terraflow.app.providers import OpenProviders
 from terraflow.app.runtime import RandomIds, SystemClock
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import AccessLog
 from terraflow.classify.scan import Scanner
-from terraflow.core.signature import keyring
 from terraflow.evidence.highwater import check_marks
 from terraflow.evidence.proof import prove
 from terraflow.gateway.admission import Admission, AdmissionRule
@@ -40,8 +38,7 @@ from terraflow.ports.ledger import Ledger
 from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import Store
 from terraflow.ports.upstream import Provider
-from terraflow.storage.sqlite.store import open_store
-from terraflow.storage.sqlite.tools import open_tools
+from terraflow.storage.sqlite.folder import DATABASE
 
 ERASE_EVERY_S = 60.0
 """How often expired answers are erased."""
@@ -96,28 +93,77 @@ class LedgerProofs:
 
 
 async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: Wrap | None = None) -> Parts:
-    """Build the plane, bring what a crash left to its end, and start what runs beside the requests.
+    """Build the plane, bring what a crash left to its end, and start what runs beside the requests. What fails lets go
+    of everything that was opened before it.
 
-    Raises FolderInUse, DatabaseUnusable, RolledBack, KeyUnusable, BadSettings.
+    Raises CannotStart, FolderInUse, KeyUnusable, MarkInvalid, RolledBack.
     """
     wrap = wrap or Wrap()
-    folder = Path(settings.data_dir)
-    clock, ids = wrap.clock(SystemClock()), wrap.ids(RandomIds())
-    sqlite = open_store(folder, clock=clock, answer_key=_answer_key(settings))
-    log_key = open_log_key(settings)
-    marks = marks_folder(settings)
-    check_marks(marks, sqlite.ledger, log_key.public_key())
-    store = wrap.store(sqlite)
-    running = Running()
-    await recover(store, clock, running)
-    recovery = RecoveryLoop(store, clock, running)
-    providers = OpenProviders(settings, clock, wrap.provider)
-    bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
-    await bundles.refresh()
-    telemetry = AccessLog(clock, access_log)
-    plane = Plane(
+    clock = wrap.clock(SystemClock())
+    async with contextlib.AsyncExitStack() as opened:
+        sqlite = open_data_folder(settings, clock)
+        store = wrap.store(sqlite)
+        opened.push_async_callback(store.close)
+        log_key = open_log_key(settings, sqlite.ledger)
+        marks = open_marks(settings)
+        with naming("high_water_dir", marks):
+            check_marks(marks, sqlite.ledger, log_key.public_key())
+        running = Running()
+        with naming("data_dir", Path(settings.data_dir) / DATABASE):
+            await recover(store, clock, running)
+        providers = OpenProviders(settings, clock, wrap.provider)
+        opened.push_async_callback(providers.close)
+        bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
+        await bundles.refresh()
+        bundles.tell()
+        telemetry = AccessLog(clock, access_log)
+        recovery = RecoveryLoop(store, clock, running)
+        plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, telemetry)
+        checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
+        checkpoints.start()
+        opened.pop_all()
+    service = Service(
+        plane,
+        ServiceLimits(
+            body_bytes_max=settings.body_bytes_max,
+            body_timeout_s=settings.body_timeout_s,
+            deadline_ms_max=settings.deadline_ms_max,
+        ),
+        LedgerProofs(sqlite.ledger, log_key.public_key()),
+        _trust(settings.trusted_proxies),
+        checkpoints.trouble,
+    )
+    background = [
+        asyncio.create_task(bundles.keep_fresh()),
+        asyncio.create_task(recovery.keep_trying()),
+        asyncio.create_task(_erase_expired(store, clock)),
+    ]
+    return Parts(
+        plane=plane,
+        service=service,
+        store=store,
+        bundles=bundles,
+        providers=providers,
+        checkpoints=checkpoints,
+        background=background,
+        telemetry=telemetry,
+    )
+
+
+def _plane(
+    settings: Settings,
+    wrap: Wrap,
+    clock: Clock,
+    store: Store,
+    bundles: ActiveBundle,
+    providers: OpenProviders,
+    running: Running,
+    recovery: RecoveryLoop,
+    telemetry: AccessLog,
+) -> Plane:
+    return Plane(
         clock=clock,
-        ids=ids,
+        ids=wrap.ids(RandomIds()),
         store=store,
         bundles=bundles,
         providers=wrap.providers(providers),
@@ -142,33 +188,6 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         recovery=recovery,
         telemetry=telemetry,
     )
-    checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
-    checkpoints.start()
-    service = Service(
-        plane,
-        ServiceLimits(
-            body_bytes_max=settings.body_bytes_max,
-            body_timeout_s=settings.body_timeout_s,
-            deadline_ms_max=settings.deadline_ms_max,
-        ),
-        LedgerProofs(sqlite.ledger, log_key.public_key()),
-        _trust(settings.trusted_proxies),
-    )
-    background = [
-        asyncio.create_task(bundles.keep_fresh()),
-        asyncio.create_task(recovery.keep_trying()),
-        asyncio.create_task(_erase_expired(store, clock)),
-    ]
-    return Parts(
-        plane=plane,
-        service=service,
-        store=store,
-        bundles=bundles,
-        providers=providers,
-        checkpoints=checkpoints,
-        background=background,
-        telemetry=telemetry,
-    )
 
 
 async def _erase_expired(store: Store, clock: Clock) -> None:
@@ -176,55 +195,6 @@ async def _erase_expired(store: Store, clock: Clock) -> None:
         await clock.sleep(ERASE_EVERY_S)
         with contextlib.suppress(Exception):
             await store.erase()
-
-
-def open_log_key(settings: Settings) -> Ed25519PrivateKey:
-    """The key that signs checkpoints, made on first use when it is the data folder's own."""
-    if settings.log_key_file is not None:
-        return read_private_key(Path(settings.log_key_file))
-    path = log_key_path(settings)
-    return read_private_key(path) if path.exists() else new_key(path)
-
-
-def log_key_path(settings: Settings) -> Path:
-    """Where the key that signs checkpoints is."""
-    return Path(settings.log_key_file or Path(settings.data_dir) / "keys" / "log.pem")
-
-
-@contextlib.contextmanager
-def open_ledger(settings: Settings) -> Iterator[Ledger]:
-    """A data folder's log, beside a running plane or without one.
-
-    Raises DatabaseMissing, DatabaseUnusable, StoreUnavailable.
-    """
-    with open_tools(Path(settings.data_dir)) as tools:
-        yield tools.ledger
-
-
-def bundle_keys(settings: Settings) -> Mapping[str, Ed25519PublicKey]:
-    """The keys that may sign bundles."""
-    named = [Path(name) for name in settings.bundle_keys]
-    own = public_path(Path(settings.data_dir) / "keys" / "bundle.pem")
-    return keyring(read_public_key(path) for path in named or [own] if named or path.exists())
-
-
-def marks_folder(settings: Settings) -> Path:
-    """Where the high-water marks are."""
-    return Path(settings.high_water_dir or Path(settings.data_dir) / "marks")
-
-
-def _answer_key(settings: Settings) -> bytes | None:
-    if settings.answer_key_file is None:
-        return None
-    try:
-        key = base64.b64decode(Path(settings.answer_key_file).read_text("ascii").strip(), validate=True)
-    except OSError as error:
-        raise KeyUnusable(f"cannot read {settings.answer_key_file}: {error.strerror}") from None
-    except (binascii.Error, UnicodeDecodeError):
-        raise KeyUnusable(f"{settings.answer_key_file} is not base64") from None
-    if len(key) != 32:
-        raise KeyUnusable(f"{settings.answer_key_file} must hold 32 bytes in base64")
-    return key
 
 
 def _trust(networks: tuple[str, ...]) -> Callable[[str], bool]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-SHOWN_AFTER_S = 2.0
+from terraflow.cli.progress import Progress
 
 
 def command(
@@ -35,12 +34,12 @@ def command(
     from terraflow.storage.sqlite.schema import DatabaseUnusable
     from terraflow.storage.sqlite.tools import DatabaseMissing
 
-    progress = _Progress()
     try:
         settings = load_settings(config, environment(), data_dir=data)
-        done = back_up_folder(
-            settings, out, SystemClock(), progress.tell, with_keys=with_keys, with_answers=not without_answers
-        )
+        with Progress("pages") as progress:
+            done = back_up_folder(
+                settings, out, SystemClock(), progress, with_keys=with_keys, with_answers=not without_answers
+            )
     except BadSettings as bad:
         _fail(str(bad), 2)
     except (OutNotEmpty, DatabaseMissing) as wrong:
@@ -49,7 +48,6 @@ def command(
         _fail(str(trouble), 1)
     except OSError as trouble:
         _fail(f"cannot write {trouble.filename or out}: {trouble.strerror}", 1)
-    progress.end()
     if as_json:
         print(json.dumps({"out": str(out), **msgspec.to_builtins(done)}))
         return
@@ -60,22 +58,6 @@ def command(
     for name in done.elsewhere:
         print(f"Not in the data folder, so not copied: {name}")
     print("To restore it, see docs/operating/backup.md.")
-
-
-class _Progress:
-    """Says how far a copy is, once it has taken a while."""
-
-    def __init__(self) -> None:
-        self._started, self._shown = time.monotonic(), False
-
-    def tell(self, done: int, total: int) -> None:
-        if time.monotonic() - self._started > SHOWN_AFTER_S:
-            self._shown = True
-            print(f"\r{done} of {total} pages", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown:
-            print(file=sys.stderr)
 
 
 def _fail(said: str, code: int) -> NoReturn:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from terraflow.app.settings import Settings
 
 _GUIDE = """
 TerraFlow is running on {base_url} with the starter workspace. In another shell:
@@ -22,8 +26,9 @@ or, with the OpenAI client:
 
 The reason is in the header x-terraflow-reason; the record of a request is at
   {base_url}/evidence/<x-terraflow-request-id>
-Stop with Ctrl-C. The data folder is {data}.
+Stop with Ctrl-C. The data folder is {data}{kept}.
 """
+_TEMPORARY = "; it is removed then (--data FOLDER keeps one)"
 
 
 def command(
@@ -35,19 +40,33 @@ def command(
 ) -> None:
     """Make the starter workspace and serve it; the first line printed is JSON: base_url, api_key, console_url,
     username, password, public_key."""
+    from terraflow.app.settings import BadSettings, environment, load_settings
+    from terraflow.cli.starting import end
+
+    with contextlib.ExitStack() as held:
+        folder = data
+        if folder is None:
+            made = tempfile.TemporaryDirectory(prefix="terraflow-demo-", ignore_cleanup_errors=True)
+            folder = held.enter_context(made)
+        try:
+            settings = load_settings(None, environment(), data_dir=folder, bind_host=host, bind_port=port)
+        except BadSettings as bad:
+            end("demo", str(bad), 2)
+        _serve(settings, temporary=data is None, bench=bench, guide=guide)
+
+
+def _serve(settings: Settings, *, temporary: bool, bench: bool, guide: bool) -> None:
     import msgspec
 
-    from terraflow.app.demo import DemoAnswers, make_workspace, public_log_key
-    from terraflow.app.settings import BadSettings, environment, load_settings
-    from terraflow.cli.starting import run
+    from terraflow.app.demo import DemoAnswers, NoDemoFolder, make_workspace, public_log_key
+    from terraflow.app.keys import KeyUnusable
+    from terraflow.app.opening import CannotStart
+    from terraflow.cli.starting import end, run
 
-    folder = data or tempfile.mkdtemp(prefix="terraflow-demo-")
     try:
-        settings = load_settings(None, environment(), data_dir=folder, bind_host=host, bind_port=port)
-    except BadSettings as bad:
-        print(f"terraflow demo: {bad}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    api_key = make_workspace(settings, bench=bench)
+        api_key = make_workspace(settings, bench=bench)
+    except (CannotStart, KeyUnusable, NoDemoFolder) as trouble:
+        end("demo", str(trouble), 1)
 
     def listening(url: str) -> None:
         answers = DemoAnswers(
@@ -59,7 +78,10 @@ def command(
             public_key=public_log_key(settings),
         )
         print(msgspec.json.encode(answers).decode(), flush=True)
+        kept = _TEMPORARY if temporary else ""
+        said = f"terraflow demo: the data folder is {settings.data_dir}{kept}"
         if guide:
-            print(_GUIDE.format(base_url=answers.base_url, api_key=api_key, data=folder), file=sys.stderr, flush=True)
+            said = _GUIDE.format(base_url=answers.base_url, api_key=api_key, data=settings.data_dir, kept=kept)
+        print(said, file=sys.stderr, flush=True)
 
     run("demo", settings, listening)

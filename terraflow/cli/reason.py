@@ -70,9 +70,7 @@ def _as_text(row: Reason, raised_by: dict[str, str]) -> str:
         "Seen by": raised_by.get(f"{row.surface}/{row.code}"),
     }
     lines = [
-        textwrap.fill(
-            text, WIDTH, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14, break_on_hyphens=False
-        )
+        textwrap.fill(text, WIDTH, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14, break_on_hyphens=False)
         for name, text in facts.items()
         if text
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,13 +18,12 @@ def command(
     import msgspec
 
     from terraflow.app.settings import BadSettings, environment, load_settings
-    from terraflow.cli.starting import run
+    from terraflow.cli.starting import end, run
 
     try:
         settings = load_settings(config, environment(), data_dir=data, bind_host=host, bind_port=port)
     except BadSettings as bad:
-        print(f"terraflow serve: {bad}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        end("serve", str(bad), 2)
 
     def listening(url: str) -> None:
         print(msgspec.json.encode({"base_url": f"{url}/v1"}).decode(), flush=True)

@@ -1,19 +1,21 @@
-"""Running a plane from a command: what cannot start says why, with a next step, and exits with 1."""
+"""Running a plane from a command: what cannot start says why in one line, with a next step, and exits with 1."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 import typer
 
 from terraflow.app.keys import KeyUnusable
+from terraflow.app.log_key import log_key_path
+from terraflow.app.opening import CannotStart
 from terraflow.app.server import CannotListen, serve
 from terraflow.app.settings import Settings
 from terraflow.evidence.highwater import MarkInvalid, RolledBack
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.folder import FolderInUse
-from terraflow.storage.sqlite.schema import DatabaseUnusable
 
 _ROLLED_BACK = (
     "The database is older than what this plane has signed, or another copy. Restore the newest backup, or move the"
@@ -26,11 +28,15 @@ def run(command: str, settings: Settings, listening: Callable[[str], None]) -> N
     try:
         serve(settings, listening)
     except RolledBack as trouble:
-        _fail(command, f"{trouble}. {_ROLLED_BACK}")
-    except (CannotListen, FolderInUse, DatabaseUnusable, KeyUnusable, MarkInvalid, StoreUnavailable) as trouble:
-        _fail(command, str(trouble))
+        end(command, f"{trouble}. {_ROLLED_BACK}", 1)
+    except MarkInvalid as trouble:
+        key = log_key_path(settings)
+        end(command, f"{trouble}: {key} did not sign it. Put the key back that did; see docs/evidence.md", 1)
+    except (CannotListen, CannotStart, FolderInUse, KeyUnusable, StoreUnavailable) as trouble:
+        end(command, str(trouble), 1)
 
 
-def _fail(command: str, said: str) -> None:
+def end(command: str, said: str, code: int) -> NoReturn:
+    """End the command with a line on standard error."""
     print(f"terraflow {command}: {said}", file=sys.stderr)
-    raise typer.Exit(1)
+    raise typer.Exit(code)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from terraflow.cli.progress import Progress
+
 if TYPE_CHECKING:
     from terraflow.verifier.formats import LogKey
-
-SHOWN_AFTER_S = 2.0
 
 
 def command(
@@ -53,28 +52,27 @@ def command(
 def _read_key(key: str) -> LogKey:
     from terraflow.verifier.formats import parse_key
 
-    if "+" not in key or Path(key).is_file():
-        key = Path(key).read_text("utf-8").strip()
+    file = Path(key)
+    if file.is_file():
+        try:
+            return parse_key(file.read_text("utf-8").strip())
+        except OSError as trouble:
+            raise ValueError(f"cannot read the key file {key}: {trouble.strerror}") from None
+        except ValueError as trouble:
+            raise ValueError(f"--key: the file {key} holds no verifier key: {trouble}") from None
+    if "+" not in key:
+        raise ValueError(
+            f"--key {key} is neither a verifier key (<name>+<hash>+<base64>, as `terraflow evidence key` prints it)"
+            " nor a file that holds one"
+        )
     return parse_key(key)
 
 
 def _verify_folder(folder: Path, key: LogKey, previous: bytes | None) -> dict[str, Any]:
     from terraflow.verifier.export import verify_export
 
-    started = time.monotonic()
-    shown = False
-
-    def progress(done: int, total: int) -> None:
-        nonlocal shown
-        shown = time.monotonic() - started > SHOWN_AFTER_S
-        if shown:
-            print(f"\r{done} of {total} records", end="", file=sys.stderr, flush=True)
-
-    try:
+    with Progress("records") as progress:
         return verify_export(folder, key, previous, os.cpu_count() or 1, progress)._asdict()
-    finally:
-        if shown:
-            print(file=sys.stderr)
 
 
 def _verify_answer(file: Path, key: LogKey) -> dict[str, Any]:

@@ -52,6 +52,16 @@ def open_note(raw: bytes, name: str, key: Ed25519PublicKey) -> str:
     return text.decode()
 
 
+def names_key(raw: bytes, name: str, key: Ed25519PublicKey) -> bool:
+    """Whether a note claims to be signed by this key, well or not; also true of one whose claim cannot be read. It
+    tells another key from a note that was damaged."""
+    try:
+        claimed = base64.b64decode(raw.split(b" ")[-1].strip(), validate=True)
+    except ValueError:
+        return True
+    return len(claimed) < 4 or claimed[:4] == _key_hash(name, key)
+
+
 def _signature_line(name: str, key: Ed25519PublicKey, signature: bytes) -> str:
     return f"— {name} {base64.b64encode(_key_hash(name, key) + signature).decode()}\n"
 

@@ -75,12 +75,14 @@ class Service:
         limits: ServiceLimits,
         evidence: reads.EvidenceReader,
         trusted: Callable[[str], bool],
+        unsigned: Callable[[], str | None],
     ) -> None:
         self.plane = plane
         self.limits = limits
         self.evidence = evidence
         self.draining = False
         self._trusted = trusted
+        self._unsigned = unsigned
 
     async def handle(self, wire: Wire) -> None:
         """Answer one request."""
@@ -104,14 +106,14 @@ class Service:
 
     async def _answer(self, visit: Visit) -> Reply | Refuse | None:
         wire = visit.wire
-        if wire.client is not None and not self._trusted(wire.client):
+        if wire.client is not None and not self._trusted(wire.client) and not _is_local_probe(wire):
             return invalid_request("connection", "must come through a trusted proxy")
         head = parse_head(wire.headers, wire.raw_path)
         if isinstance(head, Refuse):
             return head
         path = wire.raw_path.decode("ascii")
         if path == "/healthz" or path == "/readyz":
-            return _health(path == "/healthz" or self._ready())
+            return _health(None if path == "/healthz" else self._unready())
         if not path.startswith("/v1/"):
             return Refuse(reason=ModelApi.NOT_FOUND)
         caller = await authenticate(self.plane.store, head.api_key)
@@ -125,8 +127,16 @@ class Service:
             return Refuse(reason=ModelApi.NOT_FOUND)
         return await handler(self, Arrived(head, caller, request_id, argument, wire))
 
-    def _ready(self) -> bool:
-        return not self.draining and type(self.plane.bundles.active()) is Bundle
+    def _unready(self) -> str | None:
+        """Why no request should be sent here, in words that anybody may read; None when they may be."""
+        if self.draining:
+            return "the plane is stopping"
+        bundle = self.plane.bundles.active()
+        if type(bundle) is not Bundle:
+            return "no bundle is in force"
+        if bundle.expires_at <= self.plane.clock.now():
+            return "the bundle in force has expired"
+        return self._unsigned()
 
 
 async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
@@ -199,5 +209,12 @@ def _split(path: str) -> tuple[str, str]:
     return (name + slash, argument) if name + slash in _WITH_ARGUMENT else (path, "")
 
 
-def _health(well: bool) -> Reply:
-    return Reply(200, [], b'{"status":"ok"}') if well else Reply(503, [], b'{"status":"unready"}')
+def _is_local_probe(wire: Wire) -> bool:
+    """Whether it asks for health from this machine: a probe beside the plane comes through no proxy."""
+    return wire.client in ("127.0.0.1", "::1") and wire.raw_path in (b"/healthz", b"/readyz")
+
+
+def _health(unready: str | None) -> Reply:
+    if unready is None:
+        return Reply(200, [], b'{"status":"ok"}')
+    return Reply(503, [], msgspec.json.encode({"status": "unready", "reason": unready}))
