@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from terraflow.core.outcome import Refuse
 from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX, invalid_request
-from terraflow.gateway.http.replies import ungoverned
-from terraflow.gateway.http.wire import Reply
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host", b"expect"))
 """The headers that this table and the connection read; a second one of a name is refused as it is parsed."""
@@ -27,21 +26,17 @@ _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@]+)(/[^?#]*)?(?:\?[^#]*)?", re.IGNORECASE)
 
 
-def _refusal(field: str, rule: str) -> Reply:
-    return ungoverned(invalid_request(field, rule), None)
+MALFORMED = invalid_request("request", "must be HTTP/1.1")
+TOO_MANY = invalid_request("headers", f"must be at most {HEADERS_MAX}")
+TOO_LONG = invalid_request("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
+TOO_SLOW = invalid_request("headers", "must arrive in time")
+PIPELINED = invalid_request("request", f"must not be pipelined behind more than {PIPELINE_MAX}")
+HOST = invalid_request("host", "must be given once, and name a host")
+_PATH = invalid_request("path", "must be an absolute path")
+_CODING = invalid_request("transfer-encoding", "must be chunked, and of HTTP/1.1")
 
 
-MALFORMED = _refusal("request", "must be HTTP/1.1")
-TOO_MANY = _refusal("headers", f"must be at most {HEADERS_MAX}")
-TOO_LONG = _refusal("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
-TOO_SLOW = _refusal("headers", "must arrive in time")
-PIPELINED = _refusal("request", f"must not be pipelined behind more than {PIPELINE_MAX}")
-HOST = _refusal("host", "must be given once, and name a host")
-_PATH = _refusal("path", "must be an absolute path")
-_CODING = _refusal("transfer-encoding", "must be chunked, and of HTTP/1.1")
-
-
-def refused(version: str, framing: Mapping[bytes, bytes]) -> Reply | None:
+def refused(version: str, framing: Mapping[bytes, bytes]) -> Refuse | None:
     """The refusal of a head by rules 1 to 3; `framing` has its FRAMING headers, each given once, by lower-case name."""
     if version != "1.1" and version != "1.0":
         return MALFORMED
@@ -54,7 +49,7 @@ def refused(version: str, framing: Mapping[bytes, bytes]) -> Reply | None:
     return None if _HOST.fullmatch(host.strip()) is not None else HOST
 
 
-def path_of(target: bytes, framing: Mapping[bytes, bytes]) -> bytes | Reply:
+def path_of(target: bytes, framing: Mapping[bytes, bytes]) -> bytes | Refuse:
     """The path of a request's target, without its query, or the refusal by rules 3 and 4."""
     if target[:1] == b"/":
         return _PATH if b"#" in target else target.partition(b"?")[0]

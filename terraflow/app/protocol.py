@@ -33,7 +33,7 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX
 from terraflow.gateway.http.replies import ungoverned
-from terraflow.gateway.http.wire import Reply, Wire
+from terraflow.gateway.http.wire import Wire
 
 log = logging.getLogger("terraflow.http")
 
@@ -61,7 +61,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._current: ConnectionWire | None = None
         self._incoming: ConnectionWire | None = None
         self._waiting: deque[ConnectionWire] = deque()
-        self._refusal: Reply | None = None
+        self._refusal: Refuse | None = None
         self._deaf = False
         self._discarded = 0
         # The head that is parsed, and the bytes since the parser last told of anything.
@@ -226,7 +226,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if refusal is not None:
             self._stop(refusal)
         path = framing.path_of(self.url, said)
-        if isinstance(path, Reply):
+        if isinstance(path, Refuse):
             self._stop(path)
         if len(self._waiting) >= framing.PIPELINE_MAX:
             self._stop(framing.PIPELINED)
@@ -247,7 +247,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._waiting.append(wire)
             self.regulate()
 
-    def _stop(self, refusal: Reply) -> NoReturn:
+    def _stop(self, refusal: Refuse) -> NoReturn:
         self._refusal = refusal
         raise Refused
 
@@ -326,8 +326,10 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.flow.read_paused:
             self.regulate()
 
-    def _refuse(self, refusal: Reply) -> None:
+    def _refuse(self, refusal: Refuse) -> None:
         """Read no further. In a head, the refusal is the last answer; in a body, its request's own answer is."""
+        if not self._deaf:
+            log.info("refused unread: %s", ", ".join(f"{problem.field} {problem.rule}" for problem in refusal.problems))
         self._deaf = True
         self._in_head = False
         self._refusal = refusal
@@ -339,7 +341,7 @@ class EdgeProtocol(HttpToolsProtocol):
                 self._hang_up(read=False)
         elif self._current is None and not self._waiting and not self.transport.is_closing():
             last = ConnectionWire(self, "", b"", [], http_1_0=False, keep_alive=False, awaits_continue=False)
-            last.reply(refusal)
+            last.reply(ungoverned(refusal, None))
         self.regulate()
 
     def _hang_up(self, *, read: bool) -> None:

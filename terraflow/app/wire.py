@@ -2,7 +2,8 @@
 
 1. A body is taken from the socket only as far as it is wanted: `UNREAD_MAX` before the service asks for it, the
    service's bound after.
-2. A whole reply is one write. A stream's pieces are one write each, and wait while the connection takes no more.
+2. A whole reply is one write. A stream's pieces that come in one turn of the loop are one write, sent at its end; the
+   next waits while the connection takes no more.
 3. A connection lives on after an answer only if the request was read to its end, or what is left of it is short.
 """
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 UNREAD_MAX = 64 * 1024
 """Bytes of a body that are taken before the service asks for it, or discarded when it never does."""
+HELD_MAX = 32 * 1024
+"""Bytes of a stream that wait for the end of the loop's turn."""
 STALL_S = 60.0
 """How long a caller may take no byte of a stream before its connection is given up."""
 
@@ -46,6 +49,8 @@ class ConnectionWire:
         "_body_max",
         "_callback",
         "_chunked",
+        "_held",
+        "_held_bytes",
         "_protocol",
         "_reading",
         "_size",
@@ -93,6 +98,8 @@ class ConnectionWire:
         self._body_max = _HOLD_MAX
         self._reading: asyncio.Future[None] | None = None
         self._callback: Callable[[], None] | None = None
+        self._held: list[bytes] = []
+        self._held_bytes = 0
 
     # The request's body, as the protocol receives it.
 
@@ -195,6 +202,7 @@ class ConnectionWire:
         if self.left or self.answered:
             return
         if self.started:
+            self._held.clear()
             self._protocol.transport.abort()
             return
         body = reply.body
@@ -208,16 +216,29 @@ class ConnectionWire:
         if self.left:
             return
         framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        self._protocol.transport.write(self._head(status, headers, framing))
+        self._hold(self._head(status, headers, framing))
 
     async def send_event(self, event: bytes) -> None:
         """See `gateway.http.wire.Wire`."""
         if self.left:
             return
-        protocol = self._protocol
-        protocol.transport.write(b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event)
-        if protocol.flow.write_paused:
+        self._hold(b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event)
+        if self._protocol.flow.write_paused:
             await self._drained()
+
+    def _hold(self, piece: bytes) -> None:
+        if not self._held:
+            self._protocol.loop.call_soon(self._release)
+        self._held.append(piece)
+        self._held_bytes += len(piece)
+        if self._held_bytes > HELD_MAX:
+            self._release()
+
+    def _release(self) -> None:
+        if self._held and not self.left:
+            self._protocol.transport.write(b"".join(self._held))
+        self._held.clear()
+        self._held_bytes = 0
 
     async def _drained(self) -> None:
         flow = self._protocol.flow
@@ -233,8 +254,8 @@ class ConnectionWire:
         """See `gateway.http.wire.Wire`."""
         if self.left:
             return
-        end = b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last) if self._chunked else last
-        self._protocol.transport.write(end)
+        self._hold(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last) if self._chunked else last)
+        self._release()
         self._finish()
 
     def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
