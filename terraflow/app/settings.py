@@ -12,6 +12,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,17 +112,48 @@ def load_settings(file: Path | None, environment: Mapping[str, str], **flags: ob
             raise BadSettings(f"cannot read the settings file {file}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadSettings(f"{file} is not TOML: {error}") from None
-    values.update(_from_environment(environment))
-    values.update({key: value for key, value in flags.items() if value is not None})
+    given = {key: value for key, value in flags.items() if value is not None}
+    found = _from_environment(environment)
+    values = values | found | given
+    # Where a value came from, for whoever must mend it: a variable is easily forgotten.
+    origin = {key: f"{key} (from {_PREFIX}{key.upper()})" for key in found if key not in given}
     unknown = sorted(set(values) - set(Settings.__struct_fields__))
     if unknown:
-        raise BadSettings(f"unknown setting {', '.join(unknown)}: see docs/reference/settings.md for the known ones")
+        raise BadSettings("; ".join(_unknown(key, origin.get(key, key)) for key in unknown))
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadSettings(f"a setting has a wrong value: {error}") from None
+        raise BadSettings(_wrong(str(error), origin)) from None
+    _check_texts(settings, origin)
     _check_together(settings)
     return settings
+
+
+def _unknown(key: str, named: str) -> str:
+    near = get_close_matches(key, Settings.__struct_fields__, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "see docs/reference/settings.md for the known ones"
+    return f"unknown setting {named}: {hint}"
+
+
+def _wrong(said: str, origin: Mapping[str, str]) -> str:
+    """What msgspec says of a value (``Expected `int`, got `str` - at `$.running_max```), with the setting first."""
+    what, _, path = said.partition(" - at `$.")
+    key = path.rstrip("`").partition("[")[0]
+    return f"{origin.get(key, key)}: {what[0].lower()}{what[1:].replace('`', '')}" if key else said
+
+
+def _check_texts(settings: Settings, origin: Mapping[str, str]) -> None:
+    for key in Settings.__struct_fields__:
+        value = getattr(settings, key)
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise BadSettings(f"{origin.get(key, key)} is empty: give a value, or leave it out")
+    for key in ("trusted_proxies", "private_networks"):
+        for text in getattr(settings, key):
+            try:
+                ipaddress.ip_network(text)
+            except ValueError:
+                named = origin.get(key, key)
+                raise BadSettings(f"{named} holds {text!r}, which is not a network such as 10.0.0.0/8") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -142,12 +174,6 @@ def _default_of(key: str) -> object:
 def _check_together(settings: Settings) -> None:
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise BadSettings("tls_cert_file and tls_key_file go together: give both, or neither")
-    for key in ("trusted_proxies", "private_networks"):
-        for text in getattr(settings, key):
-            try:
-                ipaddress.ip_network(text)
-            except ValueError:
-                raise BadSettings(f"{key} holds {text!r}, which is not a network such as 10.0.0.0/8") from None
     loopback = settings.bind_host == "localhost" or _is_loopback(settings.bind_host)
     if not loopback and settings.tls_cert_file is None and not settings.trusted_proxies:
         raise BadSettings(

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from terraflow.storage.sqlite.tools import Tools
 
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
@@ -43,16 +46,31 @@ def command(
         settings = load_settings(config, environment(), data_dir=data)
         with open_tools(Path(settings.data_dir)) as tools:
             erased, gone = tools.erase(now=now, tenant=tenant, request_id=request, before=before)
+            why = None if erased.answers else _why_none(tools, request, tenant)
     except (BadSettings, DatabaseMissing) as bad:
         _fail(str(bad), 2)
     except (DatabaseUnusable, StoreUnavailable) as trouble:
         _fail(str(trouble), 1)
     if as_json:
-        print(json.dumps({"answers": erased.answers, "gone_from_files": gone}))
+        print(json.dumps({"answers": erased.answers, "gone_from_files": gone, "why": why}))
     else:
-        print(f"{erased.answers} answers erased")
+        print(f"{erased.answers} answer{'s' * (erased.answers != 1)} erased" + (f": {why}" if why else ""))
     if not gone:
         _fail("another process reads the database, so the log still holds them: erase again when it has ended", 1)
+
+
+def _why_none(tools: Tools, request: str | None, tenant: str | None) -> str:
+    """What an erasure that found nothing should know: most often a mistyped name."""
+    if tenant is not None and not tools.knows_tenant(tenant):
+        return f"this data folder has no record of a tenant {tenant}"
+    if request is None:
+        return "none is due" if tenant is None else f"tenant {tenant} has none that is due"
+    owner = tools.tenant_of_request(request)
+    if owner is None:
+        return f"this data folder has no record of a request {request}"
+    if tenant not in (None, owner):
+        return f"{request} is no request of tenant {tenant}"
+    return f"no answer of {request} is stored; it was never kept, its time was over, or it is erased already"
 
 
 def parse_age_s(text: str) -> int:

@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Tenant = Annotated[str, typer.Option(help="The tenant.")]
 Application = Annotated[str, typer.Option(help="The application, as bundles name it.")]
+AnyTenant = Annotated[str | None, typer.Option(help="The key's tenant; a key of another one is refused.")]
 KeyId = Annotated[str, typer.Argument(help="The key's id, as `terraflow key list` shows it.")]
 Data = Annotated[str | None, typer.Option(help="Data folder; overrides data_dir.")]
 Config = Annotated[Path | None, typer.Option(help="Settings file (TOML); TERRAFLOW_<KEY> overrides it.")]
@@ -41,8 +42,33 @@ def create(
         _fail("a tenant is named by a-z, 0-9 and -, an application by its id in the bundle", 2)
     made = _made()
     with _opened(config, data) as tools:
+        unchecked = _require_known(tools, tenant, application)
         tools.add_key(_stored(made, tenant, application))
     _show(made, tenant, application, as_json)
+    if unchecked and not as_json:
+        print(f"note: {unchecked}", file=sys.stderr)
+
+
+def _require_known(tools: Tools, tenant: str, application: str) -> str:
+    """End the command if the bundle in force has no such application; else why that could not be looked at, or
+    nothing."""
+    from terraflow.contracts.verify import BundleRejected, read_unverified
+
+    envelope = tools.active_bundle()
+    if envelope is None:
+        return f"no bundle is in force yet, so nothing says whether {tenant}/{application} will exist"
+    try:
+        document = read_unverified(envelope)
+    except BundleRejected:
+        return "the bundle in force is damaged, so nothing says whether the application exists"
+    tenants = [entry.id for entry in document.tenants]
+    if tenant not in tenants:
+        _fail(f"the bundle in force has no tenant {tenant}; its tenants: {', '.join(tenants) or 'none'}", 1)
+    theirs = [entry.id for entry in document.applications if entry.tenant == tenant]
+    if application not in theirs:
+        known = ", ".join(theirs) or "none"
+        _fail(f"the bundle in force has no application {application} of tenant {tenant}; its applications: {known}", 1)
+    return ""
 
 
 @app.command(name="list")
@@ -56,31 +82,48 @@ def list_keys(tenant: Tenant, data: Data = None, config: Config = None, as_json:
     if as_json:
         print(json.dumps({"tenant": tenant, "keys": rows}))
         return
-    for row in rows:
-        print(f"{row['id']}  {row['created_at']}  {row['application']}")
     if not rows:
         print(f"tenant {tenant} has no live key", file=sys.stderr)
+        return
+    print(f"{'KEY':<20}  {'CREATED':<27}  APPLICATION")
+    for row in rows:
+        print(f"{row['id']:<20}  {row['created_at']:<27}  {row['application']}")
 
 
 @app.command()
-def revoke(key: KeyId, data: Data = None, config: Config = None, as_json: AsJson = False) -> None:
+def revoke(
+    key: KeyId, tenant: AnyTenant = None, data: Data = None, config: Config = None, as_json: AsJson = False
+) -> None:
     """End a key from now on."""
     with _opened(config, data) as tools:
-        if not tools.revoke_key(key, _now()):
-            _fail(f"there is no live key {key}; `terraflow key list` shows those there are", 1)
-    print(json.dumps({"revoked": key}) if as_json else f"{key} is revoked")
+        held = _live(tools, key, tenant)
+        if not tools.revoke_key(held.id, _now()):
+            _fail(f"{key} was revoked by somebody else at this moment", 1)
+    said = {"revoked": key, "tenant": held.tenant, "application": held.application}
+    print(json.dumps(said) if as_json else f"{key} of {held.tenant}/{held.application} is revoked")
 
 
 @app.command()
-def rotate(key: KeyId, tenant: Tenant, data: Data = None, config: Config = None, as_json: AsJson = False) -> None:
+def rotate(
+    key: KeyId, tenant: AnyTenant = None, data: Data = None, config: Config = None, as_json: AsJson = False
+) -> None:
     """Make a new key for a key's application and end the old one, in one step. (For a time in which both hold:
     create, change the application over, revoke.)"""
     made = _made()
     with _opened(config, data) as tools:
-        old = next((held for held in tools.keys(tenant) if held.id == key), None)
-        if old is None or not tools.replace_key(_stored(made, tenant, old.application), key, _now()):
-            _fail(f"tenant {tenant} has no live key {key}; `terraflow key list` shows those there are", 1)
-    _show(made, tenant, old.application, as_json)
+        old = _live(tools, key, tenant)
+        if not tools.replace_key(_stored(made, old.tenant, old.application), key, _now()):
+            _fail(f"{key} was revoked by somebody else at this moment", 1)
+    _show(made, old.tenant, old.application, as_json)
+
+
+def _live(tools: Tools, key: str, tenant: str | None) -> ApiKey:
+    """The live key of that id, and of that tenant if one is named. Ends the command if there is none."""
+    held = tools.key(key)
+    if held is None or tenant not in (None, held.tenant):
+        whose = "" if tenant is None else f" of tenant {tenant}"
+        _fail(f"there is no live key {key}{whose}; `terraflow key list --tenant T` shows those there are", 1)
+    return held
 
 
 def _made() -> NewKey:

@@ -6,6 +6,7 @@ What a request must be told is no ground to reject: a contract that is not appro
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 import msgspec
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.decode import BundleRejected as BundleRejected
+from terraflow.contracts.decode import decode_document
 from terraflow.contracts.document import PAYLOAD_TYPE, BundleDocument
 from terraflow.contracts.references import InsideBoundary, find_problems
 from terraflow.core.canonical import NotCanonical, canonical_json
@@ -44,6 +46,17 @@ def sign_bundle(document: BundleDocument, key: Ed25519PrivateKey) -> bytes:
     if problems:
         raise BundleRejected(problems)
     return sign_envelope(payload_of(document), PAYLOAD_TYPE, key)
+
+
+def read_unverified(envelope: bytes) -> BundleDocument:
+    """The document in an envelope, its signature not looked at: to show it, never to enforce it. Raises
+    BundleRejected."""
+    try:
+        payload = base64.b64decode(msgspec.json.decode(envelope)["payload"], validate=True)
+        value = msgspec.json.decode(payload)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BundleRejected((Problem("$", "is not a signed bundle"),)) from None
+    return decode_document(value)
 
 
 def payload_of(document: BundleDocument) -> bytes:

@@ -39,7 +39,18 @@ def test_what_kubernetes_injects_is_not_ours(name: str) -> None:
     [
         ("no_such_key = 1", {}, "unknown setting no_such_key"),
         ("", {"TERRAFLOW_NO_SUCH_KEY": "1"}, "unknown setting no_such_key"),
-        ("running_max = 0", {}, "running_max"),
+        ("runing_max = 1", {}, "unknown setting runing_max: did you mean running_max?"),
+        ("", {"TERRAFLOW_DATADIR": "x"}, r"unknown setting datadir \(from TERRAFLOW_DATADIR\): did you mean data_dir?"),
+        ("a = 1\nb = 2", {}, "unknown setting a: see .*; unknown setting b: see"),
+        ("", {"TERRAFLOW_RUNNING_MAX": "many"}, r"^running_max \(from TERRAFLOW_RUNNING_MAX\): expected int, got str$"),
+        ("", {"TERRAFLOW_TRUSTED_PROXIES": "here"}, r"trusted_proxies \(from TERRAFLOW_TRUSTED_PROXIES\) holds 'here'"),
+        ("trusted_proxies = '10.0.0.0/8'", {}, "^trusted_proxies: expected array, got str$"),
+        ("bundle_keys = [1, 2]", {}, "^bundle_keys: expected str, got int$"),
+        ("data_dir = ''", {}, "data_dir is empty: give a value, or leave it out"),
+        ("", {"TERRAFLOW_DATA_DIR": ""}, r"data_dir \(from TERRAFLOW_DATA_DIR\) is empty"),
+        ("tls_cert_file = ''\ntls_key_file = ''", {}, "tls_cert_file is empty"),
+        ("bundle_keys = ['a', '']", {}, "bundle_keys is empty"),
+        ("running_max = 0", {}, "^running_max: expected int >= 1$"),
         ("running_max = 'many'", {}, "running_max"),
         ("bind_port = 70000", {}, "bind_port"),
         ("log_level = 'loud'", {}, "log_level"),
@@ -57,6 +68,11 @@ def test_what_cannot_be_used_says_which_key_and_why(
 ) -> None:
     with pytest.raises(BadSettings, match=said):
         load_settings(toml(tmp_path, text), environment)
+
+
+def test_a_flag_that_is_empty_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"^data_dir is empty"):
+        load_settings(None, {"TERRAFLOW_DATA_DIR": "x"}, data_dir="")
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from terraflow.ports.store import KeyHolder, Settlement
 from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
+from tests.harness.bundle import document, purpose, sim
+from tests.harness.folder import DataFolder
 from tests.storage.durability import Acknowledged, problems
 from tests.storage.makers import SetClock, answer, entry, files_with, line, request_id, reservation
 
@@ -75,9 +77,30 @@ async def test_a_printed_key_is_alone_on_standard_output(data: Path) -> None:
     assert "not shown again" in done.stderr
 
 
+async def test_a_key_is_made_for_an_application_of_the_bundle_in_force(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data")
+    made = ("key", "create", "--data", folder.path, "--tenant")
+    assert "no bundle is in force yet" in (await terraflow(*made, "acme", "--application", "typo")).stderr
+    folder.activate(document(purpose("plain", sim("one")), purpose("theirs", sim("one"), tenant="umbra")))
+    assert "note" not in (await terraflow(*made, "acme", "--application", "web")).stderr
+    wrong = await terraflow(*made, "acme", "--application", "wed", code=1)
+    assert "no application wed of tenant acme; its applications: web" in wrong.stderr
+    wrong = await terraflow(*made, "acne", "--application", "web", code=1)
+    assert "no tenant acne; its tenants: acme, umbra" in wrong.stderr
+    listed = (await terraflow("key", "list", "--tenant", "acme", "--data", folder.path)).stdout.splitlines()
+    assert listed[0].split() == ["KEY", "CREATED", "APPLICATION"]
+    assert [row.split()[2] for row in listed[1:]] == ["typo", "web"]
+
+
 async def test_keys_that_are_not_there_and_folders_that_are_none(data: Path, tmp_path: Path) -> None:
-    for arguments in (("revoke", "key_0"), ("rotate", "key_0", "--tenant", "acme")):
-        assert "no live key key_0" in (await terraflow("key", *arguments, "--data", data, code=1)).stderr
+    made = await as_json("key", "create", "--data", data, "--tenant", "acme", "--application", "app")
+    for verb in ("revoke", "rotate"):
+        assert "no live key key_0;" in (await terraflow("key", verb, "key_0", "--data", data, code=1)).stderr
+        other = await terraflow("key", verb, made["id"], "--tenant", "globex", "--data", data, code=1)
+        assert f"no live key {made['id']} of tenant globex" in other.stderr
+    revoked = await as_json("key", "revoke", made["id"], "--tenant", "acme", "--data", data)
+    assert revoked == {"revoked": made["id"], "tenant": "acme", "application": "app"}
+    assert "no live key" in (await terraflow("key", "revoke", made["id"], "--data", data, code=1)).stderr
     nothing = await terraflow("key", "list", "--tenant", "acme", "--data", tmp_path / "none", code=2)
     assert "no TerraFlow database" in nothing.stderr
     await terraflow("key", "create", "--tenant", "No!", "--application", "a", "--data", data, code=2)
@@ -89,11 +112,39 @@ async def test_erasing_beside_a_running_plane_leaves_nothing_in_any_file(data: P
     assert await as_json("erase", "--request", requests[0], "--tenant", "globex", "--data", data) == {
         "answers": 0,
         "gone_from_files": True,
+        "why": "this data folder has no record of a tenant globex",
     }
     assert (await as_json("erase", "--request", requests[0], "--data", data))["answers"] == 1
     assert (await as_json("erase", "--expired", "--data", data))["answers"] in (0, 4)
     await terraflow("erase", "--older-than", "0s", "--data", data)
     assert files_with(data, b"PLAINTEXT-CANARY") == []
+    await store.close()
+
+
+async def test_an_erasure_says_how_much_it_found_and_why_nothing(data: Path) -> None:
+    store = open_store(data, clock=SetClock())
+    requests = await fill(store)
+    await store.finish([entry("req_other", tenant="globex")])
+
+    async def erase(*arguments: str) -> str:
+        return (await terraflow("erase", *arguments, "--data", data)).stdout.strip()
+
+    assert await erase("--request", requests[0], "--tenant", "globex") == (
+        f"0 answers erased: {requests[0]} is no request of tenant globex"
+    )
+    assert await erase("--request", requests[0]) == "1 answer erased"
+    assert (await erase("--request", requests[0])).startswith(
+        f"0 answers erased: no answer of {requests[0]} is stored; it was never kept"
+    )
+    assert await erase("--request", "req_0") == "0 answers erased: this data folder has no record of a request req_0"
+    assert await erase("--expired", "--tenant", "nobody") == (
+        "0 answers erased: this data folder has no record of a tenant nobody"
+    )
+    assert await erase("--older-than", "0s", "--tenant", "globex") == (
+        "0 answers erased: tenant globex has none that is due"
+    )
+    assert await erase("--older-than", "0s") == "4 answers erased"
+    assert await erase("--older-than", "0s") == "0 answers erased: none is due"
     await store.close()
 
 

@@ -17,6 +17,8 @@ SCANS = {
     "active_bundle": "backwards along the primary key, one row",
     "tenants": "every tenant is wanted",
     "orphaned_requests": "open_request holds open requests only, and the index on reservations open ones only",
+    "count_live_api_keys": "the index holds live keys only",
+    "count_open_requests": "it holds open requests only",
     "free_claims_without_request": "the index holds running claims only",
 }
 """Statements that may walk a whole table or index, and why that is right."""

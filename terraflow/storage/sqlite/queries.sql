@@ -142,6 +142,12 @@ DELETE FROM answer WHERE id IN
 DELETE FROM answer WHERE id IN
   (SELECT id FROM answer WHERE expires_at <= ? AND (tenant = ? OR ? IS NULL) LIMIT ?);
 
+-- name: count_answers
+SELECT tenant, count(*) FROM answer WHERE expires_at > ? GROUP BY tenant;
+
+-- name: count_open_requests
+SELECT count(*) FROM open_request;
+
 -- name: find_api_key
 SELECT tenant, application, id FROM api_key WHERE digest = ? AND revoked_at IS NULL;
 
@@ -154,6 +160,12 @@ UPDATE api_key SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL;
 -- name: live_api_keys
 SELECT id, tenant, application, digest, created_at FROM api_key
 WHERE tenant = ? AND revoked_at IS NULL ORDER BY created_at, id;
+
+-- name: live_api_key
+SELECT id, tenant, application, digest, created_at FROM api_key WHERE id = ? AND revoked_at IS NULL;
+
+-- name: count_live_api_keys
+SELECT tenant, count(*) FROM api_key WHERE revoked_at IS NULL GROUP BY tenant;
 
 -- name: active_bundle
 SELECT envelope, sequence FROM bundle ORDER BY sequence DESC LIMIT 1;

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from terraflow.core.types import Instant
-from terraflow.ports.store import ApiKey, Erased, StoreConflict, StoreUnavailable
+from terraflow.ports.store import ApiKey, BudgetUse, Erased, StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite import keys
 from terraflow.storage.sqlite.connection import Connect, Database
 from terraflow.storage.sqlite.erasure import erase_some
@@ -73,6 +73,37 @@ class Tools:
     def keys(self, tenant: str) -> Sequence[ApiKey]:
         """A tenant's live keys, oldest first."""
         return [ApiKey(*row) for row in self._database.read("live_api_keys", (tenant,))]
+
+    def key(self, key_id: str) -> ApiKey | None:
+        """A live key, of whichever tenant."""
+        rows = self._database.read("live_api_key", (key_id,))
+        return ApiKey(*rows[0]) if rows else None
+
+    def count_keys(self) -> dict[str, int]:
+        """Live keys by tenant."""
+        return dict(self._database.read("count_live_api_keys"))
+
+    def count_answers(self, now: Instant) -> dict[str, int]:
+        """Stored answers by tenant, those whose time is not over."""
+        return dict(self._database.read("count_answers", (now,)))
+
+    def count_open_requests(self) -> int:
+        """Requests of all tenants that have begun and have no outcome yet."""
+        ((number,),) = self._database.read("count_open_requests")
+        return int(number)
+
+    def budgets(self, tenant: str) -> Sequence[BudgetUse]:
+        """A tenant's counters, every window that ever was."""
+        return [BudgetUse(*row) for row in self._database.read("counters_of_tenant", (tenant,))]
+
+    def knows_tenant(self, tenant: str) -> bool:
+        """Whether the tenant ever had a record."""
+        return bool(self._database.read("tenant_no", (tenant,)))
+
+    def tenant_of_request(self, request_id: str) -> str | None:
+        """Whose request it is; None for one that has no record here."""
+        rows = self._database.read("newest_leaf_of_request", (request_id,))
+        return rows[0][4] if rows else None
 
     def active_bundle(self) -> bytes | None:
         """The envelope activated last."""
