@@ -1,11 +1,13 @@
 """A streamed answer put together from its chunks.
 
-1. Deltas of one choice are joined in order; parallel tool calls stay apart by their index.
-2. Kept only when asked, and at most `BYTES_MAX` of it: beyond that the answer counts as not kept.
+1. Deltas of one choice are joined in order, each field by its own rule; parallel tool calls stay apart by index.
+2. A field that no rule knows cannot be joined: the answer then counts as not kept, and is never given in part.
+3. Kept only when asked, and at most `BYTES_MAX` of it: beyond that the answer counts as not kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from terraflow.ports.upstream import Answer, Chunk, Usage
@@ -13,19 +15,16 @@ from terraflow.ports.upstream import Answer, Chunk, Usage
 BYTES_MAX = 4 * 1024 * 1024
 """More than any model's longest answer; a stream beyond it is not kept for replay."""
 
-_JOINED = ("content", "refusal", "reasoning_content", "reasoning")
-
 
 class Assembly:
-    """What has come of an answer."""
+    """What has come of an answer. `output_bytes` are the UTF-8 bytes of all that the model wrote."""
 
-    __slots__ = ("_choices", "_extras", "_keep", "finished", "output_bytes", "usage")
+    __slots__ = ("_choices", "_extras", "_keep", "output_bytes", "usage")
 
     def __init__(self, *, keep: bool) -> None:
         self._keep = keep
         self._choices: dict[int, dict[str, Any]] = {}
         self._extras: dict[str, Any] = {}
-        self.finished = False
         self.output_bytes = 0
         self.usage: Usage | None = None
 
@@ -34,20 +33,13 @@ class Assembly:
         if chunk.usage is not None:
             self.usage = chunk.usage
         for choice in chunk.choices:
-            delta = choice.get("delta") or {}
-            for name in _JOINED:
-                text = delta.get(name)
-                if text:
-                    self.output_bytes += len(text)
-            for call in delta.get("tool_calls") or ():
-                self.output_bytes += len((call.get("function") or {}).get("arguments") or "")
-            if choice.get("finish_reason"):
-                self.finished = True
+            delta = choice.get("delta")
+            if delta:
+                self.output_bytes += _written(delta)
             if self._keep:
-                self._join(choice, delta)
-        if self.output_bytes > BYTES_MAX:
-            self._keep = False
-            self._choices.clear()
+                self._join(choice, delta or {})
+        if self._keep and self.output_bytes > BYTES_MAX:
+            self._give_up()
         if self._keep and chunk.extras:
             self._extras.update(chunk.extras)
 
@@ -57,15 +49,14 @@ class Assembly:
         if whole is None:
             whole = {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
             self._choices[index] = whole
-        message = whole["message"]
         for key, value in delta.items():
-            if key == "tool_calls":
-                for call in value or ():
-                    _join_call(message.setdefault("tool_calls", []), call)
-            elif key in _JOINED and value is not None:
-                message[key] = (message.get(key) or "") + value
-            elif value is not None:
-                message[key] = value
+            if value is None:
+                continue
+            rule = _RULES.get(key)
+            if rule is None:
+                self._give_up()
+                return
+            rule(whole["message"], key, value)
         if choice.get("finish_reason"):
             whole["finish_reason"] = choice["finish_reason"]
         logprobs = choice.get("logprobs")
@@ -73,6 +64,10 @@ class Assembly:
             joined = whole.setdefault("logprobs", {})
             for key, tokens in logprobs.items():
                 joined[key] = (joined.get(key) or []) + tokens if isinstance(tokens, list) else tokens
+
+    def _give_up(self) -> None:
+        self._keep = False
+        self._choices.clear()
 
     def answer(self) -> Answer | None:
         """The whole answer, when it was kept and every choice is finished."""
@@ -85,15 +80,74 @@ class Assembly:
         return Answer(choices=choices, usage=self.usage or Usage(), extras=self._extras)
 
 
-def _join_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
-    index = piece["index"]
-    whole = next((call for call in calls if call["index"] == index), None)
-    if whole is None:
-        whole = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-        calls.append(whole)
-    if piece.get("id"):
-        whole["id"] = piece["id"]
-    function = piece.get("function") or {}
-    if function.get("name"):
-        whole["function"]["name"] = function["name"]
-    whole["function"]["arguments"] += function.get("arguments") or ""
+def _written(delta: dict[str, Any]) -> int:
+    """UTF-8 bytes of the strings in a delta, but for names of fields, roles, ids and types."""
+    written, stack = 0, [value for key, value in delta.items() if key != "role"]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            written += len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, dict):
+            stack += [inner for key, inner in value.items() if key not in ("id", "type")]
+    return written
+
+
+def _set(message: dict[str, Any], key: str, value: Any) -> None:
+    message[key] = value
+
+
+def _append(message: dict[str, Any], key: str, value: str) -> None:
+    message[key] = (message.get(key) or "") + value
+
+
+def _extend(message: dict[str, Any], key: str, value: list[Any]) -> None:
+    message[key] = [*message.get(key, ()), *value]
+
+
+def _named(message: dict[str, Any], key: str, value: dict[str, Any]) -> None:
+    """A name that is given once, and text that comes in pieces: a function's arguments, a custom tool's input."""
+    whole = message.setdefault(key, {"name": ""})
+    for part, text in value.items():
+        if text is None:
+            continue
+        if part == "name":
+            whole["name"] = text or whole["name"]
+        else:
+            whole[part] = (whole.get(part) or "") + text
+
+
+def _audio(message: dict[str, Any], key: str, value: dict[str, Any]) -> None:
+    whole = message.setdefault(key, {})
+    for part, piece in value.items():
+        joins = part in ("data", "transcript") and piece is not None
+        whole[part] = (whole.get(part) or "") + piece if joins else piece
+
+
+def _calls(message: dict[str, Any], key: str, value: list[dict[str, Any]]) -> None:
+    calls = message.setdefault(key, [])
+    for piece in value:
+        whole = next((call for call in calls if call["index"] == piece["index"]), None)
+        if whole is None:
+            whole = {"index": piece["index"], "id": None, "type": piece.get("type") or "function"}
+            calls.append(whole)
+        whole["id"] = piece.get("id") or whole["id"]
+        for kind in ("function", "custom"):
+            if piece.get(kind) is not None:
+                _named(whole, kind, piece[kind])
+
+
+_RULES: dict[str, Callable[[dict[str, Any], str, Any], None]] = {
+    "role": _set,
+    "content": _append,
+    "refusal": _append,
+    "reasoning_content": _append,
+    "reasoning": _append,
+    "thinking_blocks": _extend,
+    "annotations": _extend,
+    "tool_calls": _calls,
+    "function_call": _named,
+    "audio": _audio,
+}
+"""How each field of a delta joins what came before."""

@@ -14,12 +14,13 @@ from terraflow.core.reasons import Governed
 from terraflow.evidence import record
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
+from terraflow.gateway.pricing import cost_of
 from terraflow.gateway.recovery import RECOVERY, Charge
 from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
 from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
-from terraflow.spend.pricing import UnknownPrice, cost
+from terraflow.spend.pricing import UnknownPrice
 
 
 def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int) -> Reservation:
@@ -112,7 +113,7 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
         plane.health.abandoned(capability)
     usage = counted if failed.usage is None else failed.usage
     if usage is None and failed.reached and rule.charge is Charge.COUNTED:
-        usage = Usage.counted(trial.request.size_bytes, 0)
+        usage = Usage.counted(trial.request.input_bound, 0)
     whole = failed.reached and usage is None and rule.charge is Charge.WORST_CASE
     _ended(plane, x, trial, failed.failure, usage, whole=whole)
 
@@ -140,7 +141,7 @@ def _ended(
     posted = reserved if whole else 0
     if usage is not None:
         try:
-            posted = cost(x.definition(capability).prices, usage)
+            posted = cost_of(x.definition(capability), usage)
         except UnknownPrice:
             # The vendor counted a kind of token that nobody asked for and that has no price.
             whole, posted = True, reserved

@@ -118,7 +118,7 @@ def outcome_entry(plane: Plane, x: Exchange, closed: Closed) -> Entry:
         usage=None if not x.attempts else _total(x),
         cost_micro_usd=x.cost,
         savings_micro_usd=closed.savings or 0,
-        answer=_answer(x),
+        answer=_answer(x, closed),
         validation=() if x.validator is None else ("json_schema",),
     )
     return _entry(x, "outcome", outcome)
@@ -132,14 +132,14 @@ def _total(x: Exchange) -> record.Usage | None:
     return record.Usage(**totals)
 
 
-def _answer(x: Exchange) -> record.Answer | None:
+def _answer(x: Exchange, closed: Closed) -> record.Answer | None:
     """Digest and size of what was released: the choices of a whole answer in deterministic JSON, or the bytes of the
     events of a stream that flowed."""
     if x.flow is not None:
         return record.Answer(digest=x.flow.digest(), bytes=x.flow.sent_bytes)
-    if x.answer is None:
+    if closed.answer is None:
         return None
-    raw = _encode(x.answer.choices)
+    raw = _encode(closed.answer.choices)
     return record.Answer(digest=hashlib.sha256(raw).hexdigest(), bytes=len(raw))
 
 

@@ -124,7 +124,14 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None
     model: str | None
     size_bytes: int
+    inline_bytes: int = 0
+    attachment_tokens_max: int = 0
     audio: bool = False
+
+    @property
+    def input_bound(self) -> int:
+        """The most tokens that the input can be: a token a byte, with the attachments' own bounds for their bytes."""
+        return self.size_bytes - self.inline_bytes + self.attachment_tokens_max
 
     @property
     def messages(self) -> list[dict[str, Any]]:

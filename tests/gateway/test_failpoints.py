@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from terraflow.gateway import attempts, recording
 from terraflow.gateway.http import service
@@ -124,47 +126,63 @@ MEANT = {
 """Answers of "nothing" that are an answer: the request goes on, and rightly."""
 
 BODY = {"model": "w", "messages": [{"role": "user", "content": "hello"}]}
-HEADERS = {"idempotency-key": "k"}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    made = purpose("w", sim("m"), sim("n"), requests_per_minute=1000, response_cache={"ttl_s": 60}, egress="burst")
-    async with plane_inside(tmp_path / "data", document(made)) as plane:
+def headers() -> dict[str, str]:
+    """A key of its own for each request, so that none replays another."""
+    return {"idempotency-key": secrets.token_hex(8)}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def inside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
+    made = purpose("w", sim("m"), sim("n"), requests_per_minute=100_000, response_cache={"ttl_s": 60}, egress="burst")
+    folder = tmp_path_factory.mktemp("failpoints") / "data"
+    async with plane_inside(folder, document(made)) as plane:
         yield plane
 
 
-@pytest.fixture
-def fault(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Point, str], None]]:
-    def plant(point: Point, kind: str) -> None:
-        if point.of in MODULES:
-            owner: Any = MODULES[point.of]
-        else:
-            owner = type(getattr(inside.parts.plane, point.of.removeprefix("plane.")))
-        real = getattr(owner, point.name)
-        make = KINDS[kind]
+def owner_of(inside: Inside, point: Point) -> Any:
+    """Where the name is looked up when it is called."""
+    if point.of in MODULES:
+        return MODULES[point.of]
+    return type(getattr(inside.parts.plane, point.of.removeprefix("plane.")))
 
-        async def later(*_: Any, **__: Any) -> Any:
-            return make()
 
-        monkeypatch.setattr(owner, point.name, later if inspect.iscoroutinefunction(real) else lambda *_, **__: make())
+def nothing_is_held(inside: Inside) -> bool:
+    """Whether the request has let go of everything."""
+    plane = inside.parts.plane
+    return (len(plane.running), plane.admission.running, plane.capacity._taken) == (0, 0, {})
 
-    yield plant
-    monkeypatch.undo()
+
+@contextmanager
+def fault(inside: Inside, point: Point, kind: str) -> Iterator[None]:
+    """The name does something else, until the block ends."""
+    owner, make = owner_of(inside, point), KINDS[kind]
+    real = getattr(owner, point.name)
+
+    async def later(*_: Any, **__: Any) -> Any:
+        return make()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, point.name, later if inspect.iscoroutinefunction(real) else lambda *_, **__: make())
+        yield
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.of}.{point.name}")
-async def test_a_fault_before_the_call_makes_none(
-    inside: Inside, fault: Callable[[Point, str], None], point: Point, kind: str
-) -> None:
-    fault(point, kind)
-    async with asyncio.timeout(20):
-        heard = await inside.chat(BODY, **HEADERS)
+async def test_a_fault_before_the_call_makes_none(inside: Inside, point: Point, kind: str) -> None:
+    calls = inside.upstream_calls
+    body = BODY | {"user": secrets.token_hex(8)}
+    with fault(inside, point, kind):
+        async with asyncio.timeout(20):
+            heard = await inside.chat(body, **headers())
+    assert nothing_is_held(inside)
     if (point, kind) in MEANT:
-        assert (heard.status, inside.upstream_calls) == (200, 1)
+        assert (heard.status, inside.upstream_calls) == (200, calls + 1)
         return
-    assert inside.upstream_calls == 0, heard
+    assert inside.upstream_calls == calls, heard
     assert heard.status >= 400
     assert "fault of the test" not in str(heard.body)
 
@@ -174,10 +192,7 @@ async def test_without_a_fault_it_is_called_and_every_point_is_on_the_way(
 ) -> None:
     passed: set[Point] = set()
     for point in POINTS:
-        if point.of in MODULES:
-            owner: Any = MODULES[point.of]
-        else:
-            owner = type(getattr(inside.parts.plane, point.of.removeprefix("plane.")))
+        owner = owner_of(inside, point)
         real = getattr(owner, point.name)
 
         def watched(*given: Any, _real: Any = real, _point: Point = point, **named: Any) -> Any:
@@ -185,6 +200,7 @@ async def test_without_a_fault_it_is_called_and_every_point_is_on_the_way(
             return _real(*given, **named)
 
         monkeypatch.setattr(owner, point.name, watched)
-    heard = await inside.chat(BODY, **HEADERS)
-    assert (heard.status, inside.upstream_calls) == (200, 1)
+    calls = inside.upstream_calls
+    heard = await inside.chat(BODY | {"user": secrets.token_hex(8)}, **headers())
+    assert (heard.status, inside.upstream_calls) == (200, calls + 1)
     assert passed == set(POINTS)

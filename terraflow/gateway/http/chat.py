@@ -50,7 +50,7 @@ def _collected(x: Exchange, closed: Closed) -> Reply:
     """An answer that had to be whole before it could go, sent as the stream that was asked for."""
     assert closed.answer is not None
     writer = _writer(x, closed.capability or "")
-    events = [writer.event(chunk) for chunk in openai_chat.whole_as_chunks(closed.answer.choices)]
+    events = [writer.event(chunk) for chunk in openai_chat.whole_as_chunks(closed.answer)]
     body = b"".join(events) + writer.ending(closed.answer.usage)
     return Reply(closed.status, [*_NO_STORE, *governed_headers(closed)], body, _EVENT_STREAM)
 

@@ -42,19 +42,19 @@ class _RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
-class _ImagePart(msgspec.Struct, tag_field="type", tag="image_url"):
+class ImagePart(msgspec.Struct, tag_field="type", tag="image_url"):
     image_url: _ImageUrl
 
 
-class _AudioPart(msgspec.Struct, tag_field="type", tag="input_audio"):
+class AudioPart(msgspec.Struct, tag_field="type", tag="input_audio"):
     input_audio: _Audio
 
 
-class _FilePart(msgspec.Struct, tag_field="type", tag="file"):
+class FilePart(msgspec.Struct, tag_field="type", tag="file"):
     file: _File
 
 
-_Part = _TextPart | _RefusalPart | _ImagePart | _AudioPart | _FilePart
+_Part = _TextPart | _RefusalPart | ImagePart | AudioPart | FilePart
 
 
 class _CalledFunction(msgspec.Struct):
@@ -92,13 +92,24 @@ class _User(msgspec.Struct, tag_field="role", tag="user"):
     name: str | None = None
 
 
-class _Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
+class _Thinking(msgspec.Struct, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str | None = None
+
+
+class _RedactedThinking(msgspec.Struct, tag_field="type", tag="redacted_thinking"):
+    data: str
+
+
+class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
     content: str | list[_Part] | None = None
     refusal: str | None = None
     name: str | None = None
     tool_calls: list[_FunctionCall | _CustomCall] | None = None
     function_call: _CalledFunction | None = None
     audio: dict[str, Any] | None = None
+    reasoning_content: str | None = None
+    thinking_blocks: list[_Thinking | _RedactedThinking] | None = None
 
 
 class _Tool(msgspec.Struct, tag_field="role", tag="tool"):
@@ -111,7 +122,7 @@ class _Function(msgspec.Struct, tag_field="role", tag="function"):
     name: Name
 
 
-_Message = _System | _Developer | _User | _Assistant | _Tool | _Function
+_Message = _System | _Developer | _User | Assistant | _Tool | _Function
 
 
 class _Definition(msgspec.Struct):
@@ -133,6 +144,22 @@ class _FunctionTool(msgspec.Struct, tag_field="type", tag="function"):
 
 class CustomTool(msgspec.Struct, tag_field="type", tag="custom"):
     custom: _CustomDefinition
+
+
+class _Named(msgspec.Struct):
+    name: Name
+
+
+class _ChosenFunction(msgspec.Struct, tag_field="type", tag="function"):
+    function: _Named
+
+
+class _ChosenCustom(msgspec.Struct, tag_field="type", tag="custom"):
+    custom: _Named
+
+
+class _AllowedTools(msgspec.Struct, tag_field="type", tag="allowed_tools"):
+    allowed_tools: dict[str, Any]
 
 
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,9 +198,9 @@ class ChatBody(msgspec.Struct):
     max_completion_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     tools: Annotated[list[_FunctionTool | CustomTool], Meta(max_length=128)] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _ChosenFunction | _ChosenCustom | _AllowedTools | None = None
     functions: Annotated[list[_Definition], Meta(max_length=128)] | None = None
-    function_call: str | dict[str, Any] | None = None
+    function_call: Literal["none", "auto"] | _Named | None = None
     parallel_tool_calls: bool | None = None
     response_format: _TextFormat | _ObjectFormat | _SchemaFormat | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -190,7 +217,8 @@ class ChatBody(msgspec.Struct):
     prompt_cache_key: str | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
-    service_tier: str | None = None
+    # Other tiers have prices of their own, which no capability states.
+    service_tier: Literal["auto", "default"] | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
     modalities: list[Literal["text", "audio"]] | None = None

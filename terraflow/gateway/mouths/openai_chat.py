@@ -15,9 +15,10 @@ from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.gateway.exchange import Closed
+from terraflow.gateway.mouths.attachments import attachments_of
 from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check
 from terraflow.gateway.mouths.errors import terraflow_object
-from terraflow.ports.upstream import Chunk, ModelRequest, Usage
+from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
 
 NAME = "chat"
 
@@ -39,6 +40,7 @@ def parse(raw: bytes) -> ModelRequest | Refuse:
         return _invalid(Problem(field="max_tokens", rule="must not contradict max_completion_tokens"))
     if body.stream_options is not None and not body.stream:
         return _invalid(Problem(field="stream_options", rule="is allowed only with stream"))
+    attached = attachments_of(body)
     for field in _TAKEN_OUT:
         document.pop(field, None)
     return ModelRequest(
@@ -51,7 +53,9 @@ def parse(raw: bytes) -> ModelRequest | Refuse:
         output_schema=_output_schema(document),
         model=body.model,
         size_bytes=len(raw),
-        audio=body.audio is not None or b"input_audio" in raw or "audio" in (body.modalities or ()),
+        inline_bytes=attached.inline_bytes,
+        attachment_tokens_max=attached.tokens_max,
+        audio=attached.audio,
     )
 
 
@@ -143,19 +147,19 @@ def error_event(body: bytes) -> bytes:
     return b"data: " + body + b"\n\n"
 
 
-def whole_as_chunks(choices: list[dict[str, Any]]) -> list[Chunk]:
+def whole_as_chunks(answer: Answer) -> list[Chunk]:
     """A collected answer as the chunks of a stream: the content in one delta a choice, then the finish reasons."""
     chunks = []
-    for choice in choices:
+    for choice in answer.choices:
         delta = {key: value for key, value in choice["message"].items() if value is not None}
         if "tool_calls" in delta:
             delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"])]
         opened: dict[str, Any] = {"index": choice["index"], "delta": delta, "finish_reason": None}
         if choice.get("logprobs") is not None:
             opened["logprobs"] = choice["logprobs"]
-        chunks.append(Chunk(choices=[opened]))
-    ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in choices]
-    chunks.append(Chunk(choices=ended))
+        chunks.append(Chunk(choices=[opened], extras=answer.extras))
+    ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in answer.choices]
+    chunks.append(Chunk(choices=ended, extras=answer.extras))
     return chunks
 
 

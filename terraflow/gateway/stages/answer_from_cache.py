@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 import msgspec
@@ -16,8 +17,9 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.kept import decode
 from terraflow.gateway.plane import Plane
+from terraflow.gateway.pricing import cost_of
 from terraflow.ports.upstream import Usage
-from terraflow.spend.pricing import cost
+from terraflow.spend.pricing import UnknownPrice
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -41,7 +43,8 @@ async def answer_from_cache(plane: Plane, x: Exchange) -> StepOutcome:
         return CONTINUE
     answer = kept.answer
     baseline = x.bundle.capabilities[contract.baseline_capability or found.producer]
-    x.savings = cost(baseline.prices, answer.usage)
+    with contextlib.suppress(UnknownPrice):
+        x.savings = cost_of(baseline, answer.usage)
     x.answer = msgspec.structs.replace(answer, usage=Usage())
     x.original_request_id = found.request_id
     x.capability = found.producer

@@ -42,14 +42,14 @@ async def check_answer(plane: Plane, x: Exchange) -> StepOutcome:
 
 
 def _faults(validator: Validator, answer: Answer) -> bool:
-    """Whether any choice's text is not JSON that satisfies the schema. A choice that only calls tools has no text to
-    check; one that has neither fails."""
+    """Whether any choice's text is not JSON that satisfies the schema. A choice that calls tools is no answer yet: what
+    it says beside the call is not checked; one that has neither text nor call fails."""
     return any(not _satisfies(validator, choice["message"]) for choice in answer.choices)
 
 
 def _satisfies(validator: Validator, message: dict[str, Any]) -> bool:
     text = message.get("content")
-    if text is None and message.get("tool_calls"):
+    if message.get("tool_calls"):
         return True
     if not isinstance(text, str):
         return False
@@ -62,9 +62,13 @@ def _satisfies(validator: Validator, message: dict[str, Any]) -> bool:
 async def _repair(plane: Plane, x: Exchange) -> bool:
     """One more call on the same capability, shown its own answer; False when it could not be made."""
     assert x.answered_by is not None and x.answer is not None
-    request = _with_repair(x.request_sent, x.answer)
+    assert x.validator is not None and x.resolution is not None
+    request = _with_repair(x.request_sent, x.answer, x.validator)
     definition = x.definition(x.answered_by.capability.id)
     worst_case = worst_case_of(definition, request, x.answered_by.output_tokens_max)
+    limit = x.resolution.workload.survey.contract.request_limit_micro_usd
+    if limit is not None and worst_case > limit:
+        return False
     trial = await open_trial(plane, x, x.answered_by, Why.REPAIR, request, worst_case)
     if isinstance(trial, Refuse):
         return False
@@ -83,8 +87,10 @@ async def _repair(plane: Plane, x: Exchange) -> bool:
     return True
 
 
-def _with_repair(request: ModelRequest, answer: Answer) -> ModelRequest:
-    said = answer.choices[0]["message"].get("content") or ""
+def _with_repair(request: ModelRequest, answer: Answer, validator: Validator) -> ModelRequest:
+    """The request with the first answer that failed, and the ask to give one that does not."""
+    failed = next(choice["message"] for choice in answer.choices if not _satisfies(validator, choice["message"]))
+    said = failed.get("content") or ""
     more = [{"role": "assistant", "content": said}, {"role": "user", "content": REPAIR_ASK}]
     document = {**request.document, "messages": [*request.messages, *more]}
     added = len(msgspec.json.encode(more))

@@ -33,7 +33,7 @@ async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
         data_class=x.data_class,
         sensitive_types=x.sensitive_types,
         tools_offered=bool(x.request.tool_names),
-        input_bytes=x.request_sent.size_bytes,
+        input_bytes=x.request_sent.input_bound,
         output_tokens_max=x.request.output_tokens_max or workload.contract.output_tokens_default,
         audio=x.request.audio,
     )
@@ -85,7 +85,7 @@ def _apply_output_rules(x: Exchange) -> None:
     x.validator = workload.answer_schema
     if rules.requested_schema and request.output_schema:
         x.validator = compile_schema(request.output_schema)
-    if rules.json_schema is not None and "response_format" not in request.document:
+    if rules.json_schema is not None and request.document.get("response_format") is None:
         wanted = {"name": "answer", "schema": rules.json_schema}
         asked = {"type": "json_schema", "json_schema": wanted}
         added = len(msgspec.json.encode(asked))

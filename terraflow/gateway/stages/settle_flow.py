@@ -27,7 +27,7 @@ async def settle_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> None:
     """End the attempt behind the flow."""
     flow = x.flow
     assert flow is not None
-    ours = Usage.counted(flow.trial.request.size_bytes, flow.assembly.output_bytes)
+    ours = Usage.counted(flow.trial.request.input_bound, flow.assembly.output_bytes)
     usage: Usage | None = flow.assembly.usage
     if flow.failed is not None:
         trial_failed(plane, x, flow.trial, flow.failed, usage or ours)
