@@ -81,7 +81,7 @@ def translate_request(model: str, thinking: Thinking, call: Call) -> Json:
         body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
     for field in ("temperature", "top_p", "top_k", "cache_control"):
         if field in document:
-            body[field] = document[field]
+            body[field] = _mark(document[field])
     if document.get("temperature", 0) > 1:
         raise unsupported("temperature")
     user = _user(document)
@@ -199,14 +199,21 @@ def _translate_messages(messages: list[Json]) -> tuple[list[Json], list[Json]]:
 def _marked(message: Json, blocks: list[Json]) -> list[Json]:
     """The blocks of a message; the message's own cache mark on the last of them."""
     if blocks and "cache_control" in message:
-        blocks[-1] = {**blocks[-1], "cache_control": message["cache_control"]}
+        blocks[-1] = {**blocks[-1], "cache_control": _mark(message["cache_control"])}
     return blocks
 
 
 def _cached(made: Json, source: Json) -> Json:
     if source.get("cache_control") is not None:
-        made["cache_control"] = source["cache_control"]
+        made["cache_control"] = _mark(source["cache_control"])
     return made
+
+
+def _mark(mark: Any) -> Any:
+    """A cache mark whose writes are billed at the capability's price for them: longer lives have another."""
+    if isinstance(mark, dict) and mark.get("ttl") not in (None, "5m"):
+        raise unsupported("cache_control")
+    return mark
 
 
 def _parts(content: Any) -> list[Json]:
