@@ -182,7 +182,7 @@ async def test_events_of_tomorrow_are_skipped():
 
 async def test_a_cache_mark_with_a_price_of_its_own_is_refused():
     marked = [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]}]
-    async with facing(says(200, message({"type": "text", "text": "hi"}))) as (provider, vendor):
+    async with facing(says(200, message({"type": "text", "text": "hi"}))) as (provider, _vendor):
         assert await provider.complete(call(messages=marked))
         marked[0]["content"][0]["cache_control"]["ttl"] = "1h"
         with pytest.raises(ProviderFailure) as caught:
