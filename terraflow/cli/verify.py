@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -41,11 +41,16 @@ def command(
             raise ValueError("--previous goes with an export's folder")
         verdict = _verify_folder(evidence, log_key, seen) if evidence.is_dir() else _verify_answer(evidence, log_key)
     except Refused as refused:
-        _say({"verified": False, "where": refused.where, "what": refused.what}, f"REFUSED  {refused}", as_json)
+        said: dict[str, Any] = {"verified": False, "where": refused.where, "what": refused.what}
+        if refused.record is not None:
+            tenant, index, request_id = refused.record
+            said["record"] = {"tenant": tenant, "index": index, "request_id": request_id}
+        _say(said, f"REFUSED  {refused}", as_json)
         raise typer.Exit(1) from None
-    except (OSError, ValueError) as trouble:
-        print(f"terraflow verify: {_plain(str(trouble))}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    except OSError as trouble:
+        _fail(f"cannot read {trouble.filename or evidence}: {trouble.strerror or trouble}")
+    except ValueError as trouble:
+        _fail(str(trouble))
     _say({"verified": True, **verdict}, _summary(verdict), as_json)
 
 
@@ -99,6 +104,11 @@ def _summary(verdict: dict[str, Any]) -> str:
 
 def _say(verdict: dict[str, Any], text: str, as_json: bool) -> None:
     print(json.dumps(verdict) if as_json else _plain(text))
+
+
+def _fail(said: str) -> NoReturn:
+    print(f"terraflow verify: {_plain(said)}", file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _plain(text: str) -> str:

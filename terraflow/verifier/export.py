@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
@@ -15,6 +16,7 @@ from terraflow.verifier.formats import (
     STATEMENT_TYPE,
     Checkpoint,
     LogKey,
+    RecordName,
     Refused,
     open_checkpoint,
     open_envelope,
@@ -79,7 +81,7 @@ def verify_export(
     history = _history(read_listed(directory, HISTORY, digests), key, checkpoint)
 
     stretches = _stretches(directory, key, checkpoint.size, digests)
-    parts, seen = [], _Seen()
+    parts, seen = [], _Seen(tenant_of(key))
     for part in _check_all(stretches, processes if checkpoint.size > ALONE_MAX else 1):
         seen.add(part)
         parts.append(part)
@@ -161,8 +163,13 @@ def _history(raw: bytes, key: LogKey, latest: Checkpoint) -> list[tuple[Checkpoi
     return history
 
 
+def tenant_of(key: LogKey) -> str:
+    """The tenant that a log's name gives."""
+    return key.name.removeprefix("terraflow.").removesuffix("/evidence")
+
+
 def _stretches(directory: Path, key: LogKey, size: int, digests: dict[str, bytes]) -> Iterator[Stretch]:
-    tenant = key.name.removeprefix("terraflow.").removesuffix("/evidence")
+    tenant = tenant_of(key)
     bundles, offset = -(-size // WIDTH), 0
     for first in range(0, bundles, STRETCH_BUNDLES):
         end = min(first + STRETCH_BUNDLES, bundles)
@@ -184,20 +191,25 @@ def _check_all(stretches: Iterator[Stretch], processes: int) -> Iterator[Checked
 class _Seen:
     """The requests of all stretches so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
         self.intents: set[bytes] = set()
         self.outcomes: set[bytes] = set()
 
     def add(self, part: Checked) -> None:
-        intents, outcomes = _ids(part.intents), _ids(part.outcomes)
-        before = len(self.intents), len(self.outcomes)
-        self.intents.update(intents)
-        self.outcomes.update(outcomes)
-        if (len(self.intents), len(self.outcomes)) != (before[0] + len(intents), before[1] + len(outcomes)):
-            raise Refused(RECORDS, "records the same request twice")
-        orphans = set(outcomes) - self.intents
+        for joined, seen in ((part.intents, self.intents), (part.outcomes, self.outcomes)):
+            ids = _ids(joined)
+            new = set(ids)
+            if len(new) != len(ids) or not seen.isdisjoint(new):
+                twice = next(number for number, times in Counter(ids).items() if times > 1 or number in seen)
+                raise Refused(RECORDS, "records the same request twice", self._name(twice))
+            seen |= new
+        orphans = set(_ids(part.outcomes)) - self.intents
         if orphans:
-            raise Refused(RECORDS, f"has an outcome without an intent before it: req_{min(orphans).hex()}")
+            raise Refused(RECORDS, "has an outcome without an intent before it", self._name(min(orphans)))
+
+    def _name(self, number: bytes) -> RecordName:
+        return RecordName(self._tenant, None, f"req_{number.hex()}")
 
 
 def _ids(joined: bytes) -> list[bytes]:

@@ -24,15 +24,28 @@ _SPKI_PREFIX = bytes.fromhex("302a300506032b6570032100")
 """DER of a SubjectPublicKeyInfo up to the 32 bytes of an Ed25519 key (RFC 8410 section 4)."""
 
 
-class Refused(Exception):
-    """Something is not as it was signed. `where` names the file, and the record in it where one can be named."""
+class RecordName(NamedTuple):
+    """Which record: its place in the tenant's log and the request that it is of, where either can be told."""
 
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(where, what)
-        self.where, self.what = where, what
+    tenant: str
+    at: int | None
+    request_id: str | None
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        place = "" if self.at is None else f"record {self.at} "
+        return f"{place}of tenant {self.tenant}" + (f", request {self.request_id}" if self.request_id else "")
+
+
+class Refused(Exception):
+    """Something is not as it was signed. `where` names the file, and the record in it where one can be named; then
+    `record` is that one."""
+
+    def __init__(self, where: str, what: str, record: RecordName | None = None) -> None:
+        super().__init__(where, what, record)
+        self.where, self.what, self.record = where, what, record
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" + (f" ({self.record})" if self.record is not None else "")
 
 
 class LogKey(NamedTuple):

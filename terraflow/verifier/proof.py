@@ -6,7 +6,15 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from terraflow.verifier.formats import Checkpoint, LogKey, Refused, decode_base64, open_checkpoint, parse_json
+from terraflow.verifier.formats import (
+    Checkpoint,
+    LogKey,
+    RecordName,
+    Refused,
+    decode_base64,
+    open_checkpoint,
+    parse_json,
+)
 from terraflow.verifier.tree import leaf_hash, root_of_path
 
 _HEAD = re.compile(r"c2sp\.org/tlog-proof@v1\nindex (0|[1-9][0-9]{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n")
@@ -49,7 +57,7 @@ def verify_answer(raw: bytes, key: LogKey) -> Proven:
         shown = {"intent": answer["decision"], "outcome": answer["outcome"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Refused("answer", "is not evidence of a request") from None
-    proven = [_verify_part(part, key, f"record {at}") for at, part in enumerate(parts)]
+    proven = [_verify_named(part, key, f"record {at}") for at, part in enumerate(parts)]
     records = {record["kind"]: record for record, _, _ in proven}
     if not proven or any(record["request_id"] != request_id for record, _, _ in proven):
         raise Refused("answer", "has records of another request, or none")
@@ -58,6 +66,17 @@ def verify_answer(raw: bytes, key: LogKey) -> Proven:
     return Proven(
         request_id, tuple(records), tuple(index for _, index, _ in proven), max(size for _, _, size in proven)
     )
+
+
+def _verify_named(part: Any, key: LogKey, where: str) -> tuple[dict[str, Any], int, int]:
+    """As `_verify_part`; a refusal names the record, by what the answer says of it."""
+    try:
+        return _verify_part(part, key, where)
+    except Refused as refused:
+        match part:
+            case {"index": int(index), "record": {"tenant": str(tenant), "request_id": str(request_id)}}:
+                raise Refused(refused.where, refused.what, RecordName(tenant, index, request_id)) from None
+        raise
 
 
 def _verify_part(part: Any, key: LogKey, where: str) -> tuple[dict[str, Any], int, int]:

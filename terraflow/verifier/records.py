@@ -8,19 +8,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from terraflow.verifier.formats import Refused, Unreadable, parse_objects
+from terraflow.verifier.formats import RecordName, Refused, Unreadable, parse_objects
 from terraflow.verifier.layout import RECORDS, bundle_name, tile_name
-from terraflow.verifier.tree import TILE, WIDTH, leaf_hash, perfect_root
+from terraflow.verifier.tree import HASH, TILE, WIDTH, leaf_hash, perfect_root
 
 TOGETHER = 16
 """Records parsed at once: enough to save calls, few enough to stay in the processor's cache (8 to 32 are best)."""
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{32}").fullmatch
+_NAMED_REQUEST = re.compile(rb'"request_id":"(req_[0-9a-f]{32})"').search
 _TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\.[0-9]{6}Z").fullmatch
 
 
@@ -54,22 +56,59 @@ def check_stretch(stretch: Stretch) -> Checked:
         readable.seek(stretch.offset)
         for index in range(stretch.first, stretch.end):
             name = bundle_name(index, stretch.size)
-            entries = split_bundle(read_listed(directory, name, stretch.digests), name)
+            entries = split_bundle(_read_bundle(stretch, name, index), name)
             if len(entries) != min(stretch.size - index * WIDTH, WIDTH):
                 raise Refused(name, "holds another number of records than its name says")
             lines = b"\n".join(entries) + b"\n"
-            if readable.read(len(lines)) != lines:
-                raise Refused(RECORDS, f"differs from {name}")
+            found = readable.read(len(lines))
+            if found != lines:
+                shown = zip(entries, found.split(b"\n"), strict=False)
+                at = next((at for at, (entry, line) in enumerate(shown) if entry != line), None)
+                record = None if at is None else name_record(stretch.tenant, index * WIDTH + at, entries[at])
+                raise Refused(RECORDS, f"differs from {name}", record)
             for at in range(0, len(entries), TOGETHER):
                 facts.add_all(entries[at : at + TOGETHER], name, index * WIDTH + at)
             joined = b"".join(map(leaf_hash, entries))
             tile = tile_name(0, index, stretch.size)
-            if read_listed(directory, tile, stretch.digests) != joined:
-                raise Refused(tile, f"does not hold the hashes of the records in {name}")
+            expected = read_listed(directory, tile, stretch.digests)
+            if expected != joined:
+                record = _first_changed(stretch, index, entries, expected)
+                raise Refused(tile, f"does not hold the hashes of the records in {name}", record)
             hashes.append(joined)
             if len(joined) == TILE:
                 roots.append(perfect_root(joined))
     return Checked(b"".join(hashes), b"".join(roots), b"".join(facts.intents), b"".join(facts.outcomes))
+
+
+def name_record(tenant: str, index: int | None, entry: bytes) -> RecordName:
+    """What can be said of a record that does not hold: its text is looked at without being believed."""
+    found = _NAMED_REQUEST(entry)
+    return RecordName(tenant, index, found[1].decode() if found else None)
+
+
+def _read_bundle(stretch: Stretch, name: str, index: int) -> bytes:
+    """A bundle as the statement lists it; one that was changed is refused with its first changed record, which the
+    hashes of the level-0 tile tell as long as that tile is whole."""
+    directory = Path(stretch.directory)
+    try:
+        return read_listed(directory, name, stretch.digests)
+    except Refused as refused:
+        record = None
+        with contextlib.suppress(Refused):
+            entries = split_bundle((directory / name).read_bytes(), name)
+            expected = read_listed(directory, tile_name(0, index, stretch.size), stretch.digests)
+            record = _first_changed(stretch, index, entries, expected)
+        raise Refused(refused.where, refused.what, record) from None
+
+
+def _first_changed(stretch: Stretch, index: int, entries: list[bytes], expected: bytes) -> RecordName | None:
+    """The first record of a bundle whose hash is not the tile's; none if there are fewer or more of them."""
+    if len(expected) != len(entries) * HASH:
+        return None
+    for at, entry in enumerate(entries):
+        if leaf_hash(entry) != expected[at * HASH : (at + 1) * HASH]:
+            return name_record(stretch.tenant, index * WIDTH + at, entry)
+    return None
 
 
 class _Facts:
@@ -85,11 +124,13 @@ class _Facts:
         try:
             records = parse_objects(entries)
         except Unreadable as trouble:
-            raise Refused(f"{name}: record {first + trouble.at}", trouble.what) from None
+            which = name_record(self._tenant, first + trouble.at, entries[trouble.at])
+            raise Refused(f"{name}: record {first + trouble.at}", trouble.what, which) from None
         for number, record in enumerate(records, first):
             wrong = self._add(record)
             if wrong is not None:
-                raise Refused(f"{name}: record {number}", wrong)
+                which = name_record(self._tenant, number, entries[number - first])
+                raise Refused(f"{name}: record {number}", wrong, which)
 
     def _add(self, record: dict[str, Any]) -> str | None:
         """Take a record in, or say what is wrong with it."""

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from terraflow.evidence.checkpoint import log_key
 from terraflow.evidence.log import Integrator
 from terraflow.evidence.proof import prove
 from terraflow.ports.store import Entry
+from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.store import open_store
+from terraflow.storage.sqlite.tools import open_tools
 from terraflow.verifier.formats import Refused, parse_key
 from terraflow.verifier.proof import verify_answer
 from tests.cli.test_reason import terraflow
@@ -115,6 +119,73 @@ def test_a_refusal_says_what_failed_and_where_and_exits_with_1(
     assert done.stdout.startswith("REFUSED  x\\x1b[31m\\xe9: is not listed")
 
 
+def test_a_refusal_names_the_record_that_does_not_hold(workspace: Workspace, exported: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(exported, tmp_path / "copy"))
+    records = (copy / "records.jsonl").read_bytes().split(b"\n")
+    request_id = json.loads(records[260])["request_id"]
+    named = {"tenant": TENANT, "index": 260, "request_id": request_id}
+    for name in ("records.jsonl", "tile/entries/001.p/44"):
+        whole = (copy / name).read_bytes()
+        at = whole.index(records[260])
+        (copy / name).write_bytes(whole[: at + 3] + bytes([whole[at + 3] ^ 1]) + whole[at + 4 :])
+        done = terraflow("verify", str(copy), "--key", workspace.key)
+        assert done.stdout.endswith(f" (record 260 of tenant {TENANT}, request {request_id})\n"), done.stdout
+        as_json = terraflow("verify", str(copy), "--key", workspace.key, "--json")
+        assert json.loads(as_json.stdout)["record"] == named
+        (copy / name).write_bytes(whole)
+
+
+def test_an_export_verifies_itself(workspace: Workspace, tmp_path: Path) -> None:
+    out = ("evidence", "export", "--tenant", TENANT, "--data")
+    done = terraflow(*out, str(workspace.data), "--out", str(tmp_path / "good"), "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (said["verified"], said["records"], said["key"], said["out"]) == (
+        True,
+        RECORDS,
+        workspace.key,
+        str(tmp_path / "good"),
+    )
+    damaged = Path(shutil.copytree(workspace.data, tmp_path / "damaged"))
+    with open_tools(damaged) as tools:
+        [leaf] = tools.ledger.leaves(TENANT, 7, 8)
+    with closing(sqlite3.connect(damaged / DATABASE)) as database, database:
+        changed = leaf.data.replace(b"acme", b"acne", 1)
+        assert database.execute("UPDATE leaf SET data = ? WHERE data = ?", (changed, leaf.data)).rowcount == 1
+    done = terraflow(*out, str(damaged), "--out", str(tmp_path / "bad"))
+    assert (done.returncode, done.stdout) == (1, "")
+    request_id = json.loads(leaf.data)["request_id"]
+    assert done.stderr.startswith("terraflow evidence: the log is damaged: ")
+    assert f"record 7 of tenant {TENANT}, request {request_id}" in done.stderr
+
+
+def test_the_key_of_another_log_exports_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(workspace.data, tmp_path / "other"))
+    shutil.rmtree(other / "keys")
+    for verb in (("export", "--out", str(tmp_path / "o")), ("key",)):
+        done = terraflow("evidence", *verb, "--tenant", TENANT, "--data", str(other))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "cannot read the key" in done.stderr and not (other / "keys").exists()
+    new_key(other / "keys" / "log.pem")
+    for verb in (("export", "--out", str(tmp_path / "o")), ("key",)):
+        done = terraflow("evidence", *verb, "--tenant", TENANT, "--data", str(other))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "log.pem is not the key that signed this data folder's logs" in done.stderr
+
+
+def test_what_is_no_key_is_said_plainly(workspace: Workspace, exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("nothing")
+    for key, said in (
+        ("nonsense", "--key nonsense is neither a verifier key (<name>+<hash>+<base64>, as"),
+        (str(tmp_path / "file"), f"--key: the file {tmp_path / 'file'} holds no verifier key"),
+        ("a+b", "a verifier key is <name>+<hash>+<base64 of an Ed25519 key>"),
+        (str(tmp_path), f"--key {tmp_path} is neither"),
+    ):
+        done = terraflow("verify", str(exported), "--key", key)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"terraflow verify: {said}"), done.stderr
+
+
 def test_what_cannot_be_asked_exits_with_2(workspace: Workspace, exported: Path, tmp_path: Path) -> None:
     for arguments in (
         ["verify", str(tmp_path / "nothing"), "--key", workspace.key],
@@ -131,6 +202,7 @@ def test_what_cannot_be_asked_exits_with_2(workspace: Workspace, exported: Path,
         "evidence", "export", "--tenant", "nobody", "--out", str(tmp_path / "o"), "--data", str(workspace.data)
     )
     assert (nobody.returncode, nobody.stdout) == (1, "")
+    assert f"no log of tenant nobody; it has those of {TENANT}" in nobody.stderr
 
 
 def test_the_answer_of_the_evidence_read_is_verified_too(workspace: Workspace, tmp_path: Path) -> None:
