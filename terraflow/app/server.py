@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -26,11 +27,14 @@ from terraflow.app.protocol import EdgeProtocol
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import set_up_logging
 from terraflow.app.wiring import Parts, Wrap, start
-from terraflow.gateway.recover import recover
-from terraflow.gateway.running import Running
+from terraflow.gateway.faults import place_of
+
+log = logging.getLogger("terraflow.server")
 
 BACKLOG = 1024
 GC_EVERY = 20_000
+TASK_END_S = 1.0
+"""How long a cancelled request may take to let go."""
 _ADVICE = {
     errno.EADDRINUSE: "give another --port, or 0",
     errno.EACCES: "give a --port from 1024 on, or 0",
@@ -99,10 +103,24 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
     server = _Server(_config(settings, parts), lambda: listening(url), draining)
     try:
         await server.serve(sockets=[bound])
-        if len(parts.plane.running):
-            await recover(parts.store, parts.plane.clock, Running())
+        await _end_requests(server, parts)
     finally:
         await parts.stop()
+
+
+async def _end_requests(server: _Server, parts: Parts) -> None:
+    """Bring what has not finished in time to its recorded end: first its task ends, then every verb that it had called
+    already. What cannot be recorded now is found by the next start."""
+    tasks = set(server.server_state.tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=TASK_END_S)
+    try:
+        await parts.store.drain()
+        await parts.plane.recovery.close_all()
+    except Exception as error:
+        log.error("requests are left for the next start to close: %s", place_of(error))
 
 
 def _config(settings: Settings, parts: Parts) -> uvicorn.Config:

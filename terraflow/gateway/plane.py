@@ -20,6 +20,7 @@ from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.health import Health
 from terraflow.gateway.rate import Rate
+from terraflow.gateway.recover import Unrecorded
 from terraflow.gateway.running import Running
 from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import KeyHolder, Store
@@ -63,8 +64,14 @@ class ProviderSet(Protocol):
 class Recovery(Protocol):
     """Whoever brings requests to their recorded end that could not be closed."""
 
-    def ask(self) -> None:
-        """Some request's outcome is not recorded: look for it when the store is there again."""
+    def ask(self, unrecorded: Unrecorded | None) -> None:
+        """Some request's outcome is not recorded: see to it when the store is there again. `unrecorded` is what is
+        known of it, None where not even that can be said. MUST NOT raise."""
+        ...
+
+    async def close_all(self) -> None:
+        """The process ends, nothing runs any more and every verb has ended: close what has no outcome. Raises
+        StoreUnavailable, or the fault that kept a request from being closed."""
         ...
 
 

@@ -190,17 +190,20 @@ class RecordedEntry(msgspec.Struct, frozen=True):
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A request whose intent is in the log and whose outcome is not, found after a crash.
+    """A request that has not ended: its intent is in the log and its outcome is not, or a reservation of it is open, or
+    it holds an idempotency key without an outcome.
 
-    `entry` is the request's newest leaf: its intent, or an outcome that left a reservation open.
-    `open_reservations` are those not yet resolved; `keyed` names the idempotency key it holds, if any.
+    `entry` is its newest leaf: its intent, or an outcome that left a reservation open; None if it has none.
+    `open_reservations` are those not yet resolved, `reservations` counts all that it ever made, and `settled` is what
+    the resolved ones were posted at; `keyed` names the idempotency key it holds, if any.
     """
 
-    entry: RecordedEntry
+    entry: RecordedEntry | None
     tenant: str
     application: str
     request_id: str
     open_reservations: tuple[Reservation, ...]
+    reservations: int
     settled: int
     keyed: str | None
 
@@ -296,11 +299,15 @@ class Store(Protocol):
         ...
 
     async def orphans(self) -> Sequence[Orphan]:
-        """Requests that a crash left without an outcome, and reservations left open."""
+        """Every request that has not ended; on a running plane those in flight are among them."""
         ...
 
     async def budgets(self, tenant: str) -> Sequence[BudgetUse]:
         """A tenant's counters."""
+        ...
+
+    async def drain(self) -> None:
+        """Return once every verb that was called before has ended, and every note is durable."""
         ...
 
     async def close(self) -> None:

@@ -159,12 +159,10 @@ def test_a_fallback_that_cannot_be_reserved(fault: str, site: Site, vendor: Vend
 # After the call: the answer is withheld, and the money is not lost.
 
 
-def _recovered(site: Site, checks: Checks, request_id: str) -> None:
-    """Once the store is there again the request is brought to its recorded end."""
-    outcome = checks.outcome(site.caller, request_id, _FAULT, detail="recovered")
-    assert outcome["recovered"] is True
-    decision = site.caller.evidence(request_id)["decision"]
-    assert outcome["cost_micro_usd"] == decision["reserved_micro_usd"]
+def _recorded_late(site: Site, checks: Checks, request_id: str, code: Governed) -> None:
+    """Once the store is there again the request is recorded as it was, with the money that it is known to have used."""
+    outcome = checks.outcome(site.caller, request_id, code, cost=COST, detail="recorded_late")
+    assert [attempt["capability"] for attempt in outcome["attempts"]] == ["engine"]
 
 
 @pytest.mark.parametrize(("fault", "code"), [("finish", _EVIDENCE), ("finish broken", _FAULT)])
@@ -175,7 +173,7 @@ def test_an_answer_that_cannot_be_recorded_is_withheld(fault: str, code: Governe
         request_id = response.headers["x-terraflow-request-id"]
         assert site.caller.get(f"/evidence/{request_id}").json()["outcome"] is None
     assert "secret" not in response.text
-    _recovered(site, checks, request_id)
+    _recorded_late(site, checks, request_id, code)
 
 
 def test_a_stream_that_cannot_be_recorded_ends_in_an_error(site: Site, vendor: Vendor, checks: Checks) -> None:
@@ -185,7 +183,7 @@ def test_a_stream_that_cannot_be_recorded_ends_in_an_error(site: Site, vendor: V
     assert content_of(events[:-1]) == "Certainly."
     last: Json = json.loads(events[-1])
     assert last["error"]["code"] == last["terraflow"]["reason_code"] == _EVIDENCE
-    _recovered(site, checks, streamed.request_id)
+    _recorded_late(site, checks, streamed.request_id, _EVIDENCE)
 
 
 def test_a_withheld_answer_is_not_called_for_again_under_its_key(site: Site, vendor: Vendor, checks: Checks) -> None:
@@ -193,10 +191,21 @@ def test_a_withheld_answer_is_not_called_for_again_under_its_key(site: Site, ven
     with site.plane.fault("finish"):
         first = site.caller.ask(headers=headers)
     checks.refused(site.caller, first, _EVIDENCE, cost=COST, capability="engine", recorded=False)
-    _recovered(site, checks, first.headers["x-terraflow-request-id"])
+    _recorded_late(site, checks, first.headers["x-terraflow-request-id"], _EVIDENCE)
     calls = len(vendor.requests)
     checks.refused(site.caller, site.caller.ask(headers=headers), Governed.IDEMPOTENCY_REPLAY_NO_CONTENT)
     assert len(vendor.requests) == calls
+
+
+def test_a_refusal_that_cannot_be_recorded_gives_its_key_back(site: Site, vendor: Vendor, checks: Checks) -> None:
+    headers = headers_of(key="refused while the store was gone")
+    tools = [{"type": "function", "function": {"name": "unlisted"}}]
+    with site.plane.fault("finish"):
+        first = site.caller.ask(headers=headers, tools=tools)
+    checks.refused(site.caller, first, _EVIDENCE, recorded=False)
+    checks.outcome(site.caller, first.headers["x-terraflow-request-id"], _EVIDENCE, cost=0, detail="recorded_late")
+    again = site.caller.ask(headers=headers | headers_of(deadline_ms=5_000), tools=tools)
+    checks.refused(site.caller, again, Governed.TOOL_NOT_PERMITTED)
 
 
 # The clock.

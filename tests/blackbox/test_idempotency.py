@@ -219,6 +219,23 @@ def test_a_replay_after_a_restart(waiting: Held, checks: Checks) -> None:
     assert len(waiting.vendor.requests) == 1
 
 
+def test_a_crash_during_the_call_of_an_unpriced_model_leads_to_no_second_one(
+    launch: Launch, upstreams: Upstreams, checks: Checks
+) -> None:
+    gate, headers = Gate(), headers_of(key="crashed")
+    vendor = upstreams.open(held(gate, answer()))
+    site = launch(bundle.document(purpose("plain", remote("engine", vendor.port, prices=None))))
+    with ThreadPoolExecutor(1) as threads:
+        lost = threads.submit(site.caller.ask, headers=headers)
+        until(lambda: vendor.requests)
+        site.plane.kill()
+        gate.open()
+        assert lost.exception() is not None
+    site.plane.start()
+    checks.refused(site.caller, site.caller.ask(headers=headers), Governed.IDEMPOTENCY_REPLAY_NO_CONTENT)
+    assert len(vendor.requests) == 1
+
+
 def test_a_crash_during_the_call_never_leads_to_a_second_one(waiting: Held, checks: Checks) -> None:
     headers = headers_of(key="crashed")
     lost = waiting.threads.submit(waiting.caller.ask, headers=headers)

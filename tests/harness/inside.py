@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from terraflow.app.settings import Settings
 from terraflow.app.wiring import Parts, Wrap, start
+from terraflow.gateway.http.wire import Headers
 from terraflow.ports.upstream import Answer, Call, Chunk, Provider
 from tests.harness.folder import DataFolder
 from tests.harness.wire import MemoryWire
@@ -59,12 +60,14 @@ class Inside:
         """Calls that reached a provider so far."""
         return sum(provider.calls for provider in self._counted.values())
 
+    def headers(self, more: dict[str, str]) -> Headers:
+        """What every request sends, and more."""
+        pairs = {"authorization": f"Bearer {self._key}", "content-type": "application/json", **more}
+        return [(name.encode(), value.encode()) for name, value in pairs.items()]
+
     async def chat(self, body: dict[str, Any], **headers: str) -> Heard:
         """One chat request, from its bytes to its reply's bytes."""
-        raw = json.dumps(body).encode()
-        pairs = {"authorization": f"Bearer {self._key}", "content-type": "application/json", **headers}
-        sent = [(name.encode(), value.encode()) for name, value in pairs.items()]
-        wire = MemoryWire("POST", b"/v1/chat/completions", sent, raw)
+        wire = MemoryWire("POST", b"/v1/chat/completions", self.headers(headers), json.dumps(body).encode())
         await self.parts.service.handle(wire)
         names = {name.decode(): value.decode() for name, value in wire.answer_headers}
         return Heard(wire.status, names, json.loads(wire.answer))

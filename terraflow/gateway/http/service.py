@@ -175,7 +175,9 @@ async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
 
 def _left(x: Exchange) -> None:
     # A keyed request that is not streamed runs on, so that the retry finds its answer.
-    if not x.keyed or x.request.stream:
+    # The key counts from its declaration until it turns out to be another request's.
+    waits_for_another = x.key_digest is not None and not x.keyed
+    if x.declared.idempotency_key is None or waits_for_another or x.request.stream:
         x.presence.leave()
 
 

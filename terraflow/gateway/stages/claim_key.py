@@ -3,6 +3,7 @@
 1. A key belongs to an application. What must be equal for a replay is the mouth, the workload, the declared class and
    types, and the body as it was sent.
 2. A duplicate of a running request waits for it within its own deadline, then replays it.
+3. While a claim is on its way the key counts as this request's: it may be, and ending another's has no effect.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ async def claim_key(plane: Plane, x: Exchange) -> StepOutcome:
         expires_at=Instant(now + plane.limits.key_keep_s * MICRO),
     )
     while True:
+        x.keyed = True
         found = await plane.store.claim(claim, now)
         if isinstance(found, Claimed):
-            x.keyed = True
             return CONTINUE
+        x.keyed = False
         if isinstance(found, Conflicting):
             return Refuse(reason=Governed.IDEMPOTENCY_CONFLICT)
         if isinstance(found, Finished):

@@ -1,7 +1,8 @@
 """Step 18: settle and record, once, whatever happened before.
 
 1. Money settled, the outcome's leaf, the answer that is kept and the key's fate are one transaction, durable before
-   the answer goes out. If it cannot be written the answer is withheld: EVIDENCE_UNAVAILABLE.
+   the answer goes out. If it cannot be written the answer is withheld, EVIDENCE_UNAVAILABLE, and recovery gets what is
+   known of the request.
 2. Sheds and rate refusals are appended without waiting.
 3. The request's place, and those who wait for it, are let go last, and in every case.
 """
@@ -9,6 +10,8 @@
 from __future__ import annotations
 
 import logging
+
+import msgspec
 
 from terraflow.core.outcome import Refuse, Replay
 from terraflow.core.reasons import Governed, first_of, status_of
@@ -21,9 +24,13 @@ from terraflow.gateway.kept import decode as decode_kept
 from terraflow.gateway.kept import encode as encode_kept
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry, outcome_entry
+from terraflow.gateway.recover import Unrecorded
 from terraflow.ports.store import Entry, KeyOutcome, Settlement, StoredAnswer, StoreUnavailable
 
 log = logging.getLogger("terraflow.close")
+
+RECORDED_LATE = "recorded_late"
+"""The detail of an outcome that could not be recorded when its caller was answered, and was later."""
 
 _RETRIED = frozenset((429, 500, 503, 504))
 """Statuses that invite a retry: they free an idempotency key, as does a caller's leaving its stream, whose answer
@@ -37,8 +44,9 @@ async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
             closed = _closed(x, ending)
             await _record(plane, x, closed)
         except StoreUnavailable:
+            x.answer = None
             closed = _refused(x, Refuse(reason=Governed.EVIDENCE_UNAVAILABLE))
-            plane.recovery.ask()
+            plane.recovery.ask(_unrecorded(plane, x, closed))
         except Exception as fault:
             log.error("closing failed: %s", place_of(fault))
             closed = await _record_fault(plane, x)
@@ -70,8 +78,28 @@ async def _record_fault(plane: Plane, x: Exchange) -> Closed:
     try:
         await _record(plane, x, closed)
     except Exception:
-        plane.recovery.ask()
+        plane.recovery.ask(_unrecorded(plane, x, closed))
     return closed
+
+
+def _unrecorded(plane: Plane, x: Exchange, closed: Closed) -> Unrecorded | None:
+    """What recovery is to record of the request: what the caller was told, and the money that it is known to have
+    used."""
+    late = msgspec.structs.replace(closed, detail=RECORDED_LATE)
+    try:
+        return Unrecorded(
+            intent=intent_entry(plane, x, None),
+            outcome=outcome_entry(plane, x, late),
+            settlements=_settlements(x),
+            called=x.attempts_opened > 0,
+        )
+    except Exception as fault:
+        log.error("a request cannot be remembered: %s", place_of(fault))
+        return None
+
+
+def _settlements(x: Exchange) -> tuple[Settlement, ...]:
+    return () if x.reservation is None else (Settlement(x.reservation.id, x.posting),)
 
 
 async def _record(plane: Plane, x: Exchange, closed: Closed) -> None:
@@ -80,8 +108,8 @@ async def _record(plane: Plane, x: Exchange, closed: Closed) -> None:
     if x.note_only and not x.keyed:
         plane.store.note(entries)
         return
-    settlements = () if x.reservation is None else (Settlement(x.reservation.id, x.posting),)
-    await plane.store.finish(entries, settlements, answer=_kept_answer(plane, x, closed), key=_key_outcome(x, closed))
+    kept, key = _kept_answer(plane, x, closed), _key_outcome(x, closed)
+    await plane.store.finish(entries, _settlements(x), answer=kept, key=key)
     x.reservation = None
 
 

@@ -48,7 +48,9 @@ DELETE FROM open_request WHERE request_id = ?;
 -- name: orphaned_requests
 SELECT request_id FROM open_request
 UNION
-SELECT request_id FROM reservation WHERE state = 'reserved';
+SELECT request_id FROM reservation WHERE state = 'reserved'
+UNION
+SELECT request_id FROM idempotency_key WHERE status IS NULL;
 
 -- name: newest_leaf_of_request
 SELECT leaf.position, leaf.kind, leaf.data, leaf.application, tenant.id
@@ -87,8 +89,8 @@ UPDATE reservation SET state = ?, posted = ? WHERE id = ? AND state = 'reserved'
 SELECT id, tenant, capability, amount, chargeable, lines FROM reservation
 WHERE request_id = ? AND state = 'reserved' ORDER BY id;
 
--- name: posted_of_request
-SELECT coalesce(sum(posted), 0) FROM reservation WHERE id >= ? AND id < ? AND request_id = ?;
+-- name: reservations_of_request
+SELECT count(*), coalesce(sum(posted), 0) FROM reservation WHERE id >= ? AND id < ? AND request_id = ?;
 
 -- name: find_claim
 SELECT body_digest, request_id, expires_at, status, reason FROM idempotency_key
@@ -108,7 +110,7 @@ DELETE FROM idempotency_key
 WHERE tenant = ? AND application = ? AND key = ? AND request_id = ? AND status IS NULL;
 
 -- name: running_claim_of_request
-SELECT key FROM idempotency_key WHERE request_id = ? AND status IS NULL;
+SELECT key, tenant, application FROM idempotency_key WHERE request_id = ? AND status IS NULL;
 
 -- name: free_claims_without_request
 DELETE FROM idempotency_key

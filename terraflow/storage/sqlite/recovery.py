@@ -9,30 +9,37 @@ from terraflow.storage.sqlite.money import Money
 
 
 def find_orphans(database: Database, money: Money) -> list[Orphan]:
-    """Requests with an intent and no outcome, or with a reservation left open; with all that closing them needs.
+    """Requests that have not ended, in the order of their leaves, with all that closing them needs.
 
     Reads committed rows: on a running plane, requests in flight are among them.
     """
     found = []
     for (request_id,) in database.read("orphaned_requests"):
         newest = database.read("newest_leaf_of_request", (request_id,))
-        if not newest:
+        claim = database.read("running_claim_of_request", (request_id,))
+        entry = None
+        if newest:
+            position, kind, data, application, tenant = newest[0]
+            entry = RecordedEntry(position & INDEX_MASK, kind, data)
+        elif claim:
+            _, tenant, application = claim[0]
+        else:
             continue
-        position, kind, data, application, tenant = newest[0]
-        keyed = database.read("running_claim_of_request", (request_id,))
-        settled = database.read("posted_of_request", (request_id + "/", request_id + "0", request_id))
+        made = database.read("reservations_of_request", (request_id + "/", request_id + "0", request_id))
+        reservations, settled = made[0]
         found.append(
             Orphan(
-                entry=RecordedEntry(position & INDEX_MASK, kind, data),
+                entry=entry,
                 tenant=tenant,
                 application=application,
                 request_id=request_id,
                 open_reservations=_open_reservations(database, money, request_id),
-                settled=settled[0][0],
-                keyed=keyed[0][0] if keyed else None,
+                reservations=reservations,
+                settled=settled,
+                keyed=claim[0][0] if claim else None,
             )
         )
-    return sorted(found, key=lambda orphan: (orphan.tenant, orphan.entry.index))
+    return sorted(found, key=lambda orphan: (orphan.tenant, -1 if orphan.entry is None else orphan.entry.index))
 
 
 def _open_reservations(database: Database, money: Money, request_id: str) -> tuple[Reservation, ...]:

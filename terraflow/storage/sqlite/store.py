@@ -168,6 +168,10 @@ class SqliteStore:
         """See the port."""
         return [BudgetUse(*row) for row in self._database.read("counters_of_tenant", (tenant,))]
 
+    async def drain(self) -> None:
+        """See the port."""
+        await self._committer.drain()
+
     async def close(self) -> None:
         """See the port. Raises StoreUnavailable, after letting go of the files, if a note could not be written."""
         if self._closed:

@@ -1,0 +1,47 @@
+"""When a caller's leaving stops its request, over a whole plane: a keyed one that is not streamed always runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from terraflow.core.reasons import Governed
+from tests.harness.bundle import APPLICATION, TENANT, document, purpose, sim
+from tests.harness.inside import plane_inside
+from tests.harness.wire import MemoryWire
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"), [(False, Governed.PERMITTED), (True, Governed.CANCELLED)], ids=["plain", "streamed"]
+)
+async def test_a_caller_that_leaves_while_its_key_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool, reason: Governed
+) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m")))) as inside:
+        store = inside.parts.store
+        real, claiming, left = type(store).claim, asyncio.Event(), asyncio.Event()
+
+        async def claim(self: Any, *given: Any) -> Any:
+            claiming.set()
+            await left.wait()
+            return await real(self, *given)
+
+        monkeypatch.setattr(type(store), "claim", claim)
+        wire = MemoryWire("POST", b"/v1/chat/completions", inside.headers({"idempotency-key": "k"}), _body(stream))
+        answered = asyncio.create_task(inside.parts.service.handle(wire))
+        await claiming.wait()
+        wire.leave()
+        left.set()
+        await answered
+        [(request_id,)] = inside.folder.rows("SELECT request_id FROM leaf WHERE kind = 'outcome'")
+        _, outcome = await store.find_entries(TENANT, APPLICATION, request_id)
+    assert json.loads(outcome.data)["reason_code"] == reason
+    assert inside.upstream_calls == (reason is Governed.PERMITTED)
+
+
+def _body(stream: bool) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": "hello"}], "stream": stream}).encode()
