@@ -50,7 +50,7 @@ class Answerer:
             wire.reply(Reply(200, [], b"{}"))
         elif name == "stream":
             wire.on_leave(lambda: self.left.append(path))
-            await self._stream(wire, int(numbers[0]), int(numbers[1]))
+            await self._stream(wire, path, int(numbers[0]), int(numbers[1]))
         elif name == "broken":
             wire.start_stream(200, [])
             await wire.send_event(b"begun")
@@ -60,10 +60,10 @@ class Answerer:
         else:
             await self._echo(wire, path)
 
-    async def _stream(self, wire: Wire, events: int, size: int) -> None:
+    async def _stream(self, wire: Wire, path: str, events: int, size: int) -> None:
         wire.start_stream(200, [(b"content-type", b"text/event-stream")])
         for _ in range(events):
-            if self.left:
+            if path in self.left:
                 return
             await wire.send_event(b"x" * size)
             self.sent_bytes += size
@@ -88,7 +88,7 @@ class Answerer:
 class Edge:
     """A listening socket in a thread. A context manager."""
 
-    def __init__(self, *, keep_alive_s: int = 75, ssl: dict[str, Any] | None = None) -> None:
+    def __init__(self, *, keep_alive_s: int = 75) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edge")
         self.answerer = Answerer()
@@ -103,7 +103,6 @@ class Edge:
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=keep_alive_s,
-            **(ssl or {}),
         )
         self.port = 0
 
@@ -118,7 +117,7 @@ class Edge:
         def connection() -> EdgeProtocol:
             return EdgeProtocol(config=self._config, server_state=self.state, app_state={}, _loop=self._loop)
 
-        return await self._loop.create_server(connection, "127.0.0.1", 0, ssl=self._config.ssl)
+        return await self._loop.create_server(connection, "127.0.0.1", 0)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(TIMEOUT_S)
