@@ -350,9 +350,7 @@ def test_headers_are_counted_while_they_are_read(edge: Edge, caller: Connection)
     assert edge.answerer.seen == []
 
 
-@pytest.mark.parametrize(
-    "more", [b"X: y\r\n" * HEADERS_MAX, b"X: " + b"y" * 2 * HEAD_BYTES_MAX], ids=["many", "long"]
-)
+@pytest.mark.parametrize("more", [b"X: y\r\n" * HEADERS_MAX, b"X: " + b"y" * 2 * HEAD_BYTES_MAX], ids=["many", "long"])
 def test_trailers_are_bounded(more: bytes, edge: Edge, caller: Connection) -> None:
     caller.send(chunked(b"hello", end=b"0\r\n"))
     for at in range(0, len(more), 1000):
