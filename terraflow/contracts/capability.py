@@ -47,6 +47,14 @@ class Dialect(StrEnum):
     """A Claude model that thinks only within a token budget (4.5 and earlier)."""
 
 
+DIALECTS: dict[ProviderKind, frozenset[Dialect]] = {
+    ProviderKind.OPENAI: frozenset({Dialect.CURRENT, Dialect.SELF_HOSTED}),
+    ProviderKind.ANTHROPIC: frozenset({Dialect.CURRENT, Dialect.BUDGETED_THINKING}),
+    ProviderKind.SIMULATED: frozenset({Dialect.CURRENT}),
+}
+"""The dialects that each kind of provider speaks."""
+
+
 class Boundary(StrEnum):
     """Where the model runs, as seen from the organisation."""
 

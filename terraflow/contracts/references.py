@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from terraflow.contracts.capability import Boundary, Capability, Lifecycle, ProviderKind
+from terraflow.contracts.capability import DIALECTS, Boundary, Capability, Lifecycle, ProviderKind
 from terraflow.contracts.compiled import ANY
 from terraflow.contracts.contract import Contract, ContractState
 from terraflow.contracts.document import BundleDocument
@@ -205,6 +205,9 @@ def _capability(capability: Capability, inside_boundary: InsideBoundary | None, 
         yield from _twice(f"{path}.{field}", getattr(capability, field))
     if capability.output_tokens_max > capability.context_window_tokens:
         yield Problem(f"{path}.output_tokens_max", "is above the context window")
+    if capability.dialect not in DIALECTS[capability.provider]:
+        known = ", ".join(sorted(DIALECTS[capability.provider]))
+        yield Problem(f"{path}.dialect", f"{capability.dialect} is none of {capability.provider}: {known}")
     simulated = capability.provider is ProviderKind.SIMULATED
     if capability.script is not None and not simulated:
         yield Problem(f"{path}.script", "only a simulated capability has one")

@@ -245,6 +245,10 @@ class Store(Protocol):
         """A tenant's live keys, oldest first."""
         ...
 
+    async def active_sequence(self) -> int:
+        """The sequence number of the envelope activated last, 0 before the first."""
+        ...
+
     async def active_bundle(self) -> bytes | None:
         """The envelope activated last, None before the first."""
         ...

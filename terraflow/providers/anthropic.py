@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from terraflow.contracts.capability import Capability, Dialect
+from terraflow.contracts.capability import DIALECTS, Capability, ProviderKind
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure
 from terraflow.providers.anthropic_answer import EventTranslator, parse_answer
 from terraflow.providers.anthropic_request import translate_request
@@ -17,7 +17,6 @@ from terraflow.providers.outbound import Endpoint, Outbound
 
 DEFAULT_ENDPOINT = "https://api.anthropic.com"
 VERSION = "2023-06-01"
-DIALECTS = frozenset({Dialect.CURRENT, Dialect.BUDGETED_THINKING})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +26,7 @@ class AnthropicProvider:
 
     def __init__(self, capability: Capability, endpoint: Endpoint, secret: str | None, outbound: Outbound) -> None:
         """Raises ValueError for a dialect of another vendor, or a secret that a header cannot carry."""
-        if capability.dialect not in DIALECTS:
+        if capability.dialect not in DIALECTS[ProviderKind.ANTHROPIC]:
             raise ValueError("the dialect is not one of Anthropic's models")
         headers = {"anthropic-version": VERSION}
         if secret is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from terraflow.contracts.capability import Capability, Dialect
+from terraflow.contracts.capability import DIALECTS, Capability, ProviderKind
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure
 from terraflow.providers.channel import Channel
 from terraflow.providers.failures import OPENAI
@@ -12,7 +12,6 @@ from terraflow.providers.openai_wire import ChunkParser, parse_answer, request_b
 from terraflow.providers.outbound import Endpoint, Outbound
 
 DEFAULT_ENDPOINT = "https://api.openai.com/v1"
-DIALECTS = frozenset({Dialect.CURRENT, Dialect.SELF_HOSTED})
 
 
 class OpenAiProvider:
@@ -20,7 +19,7 @@ class OpenAiProvider:
 
     def __init__(self, capability: Capability, endpoint: Endpoint, secret: str | None, outbound: Outbound) -> None:
         """Raises ValueError for a dialect of another vendor, or a secret that a header cannot carry."""
-        if capability.dialect not in DIALECTS:
+        if capability.dialect not in DIALECTS[ProviderKind.OPENAI]:
             raise ValueError("the dialect is not one of an OpenAI-compatible endpoint")
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         self._model = capability.model

@@ -48,6 +48,15 @@ def test_a_plane_without_a_bundle_says_so(launch: Launch) -> None:
     assert site.plane.errors().count("no bundle is in force, so every request is refused") == 1
 
 
+def test_a_bundle_that_this_version_cannot_use_leaves_a_plane_that_says_so(launch: Launch, checks: Checks) -> None:
+    site = launch(DOCUMENT, prepare=lambda folder: folder.tamper_with_bundle("dialect"))
+    assert ready(site) == unready("no bundle is in force")
+    assert "is none of simulated" in site.plane.errors()
+    checks.refused(site.caller, site.caller.ask(), Governed.BUNDLE_INVALID)
+    site.folder.activate(DOCUMENT)
+    until(lambda: ready(site)[0] == 200)
+
+
 def test_a_damaged_log_ends_readiness(launch: Launch, checks: Checks) -> None:
     site = launch(DOCUMENT)
     checks.answered(site.caller, site.caller.ask(), capability="one")

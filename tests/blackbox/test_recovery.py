@@ -152,6 +152,14 @@ def test_the_deadline_comes_during_the_call(stream: bool, site: Site, checks: Ch
     checks.refused(site.caller, response, Governed.DEADLINE_EXPIRED, detail="timeout", cost=reserved)
 
 
+def test_a_contract_cannot_ask_for_more_time_than_the_plane_gives(launch: Launch, checks: Checks) -> None:
+    slow = purpose("plain", sim("stalls", {"latency_ms": 600_000}), deadline_ms=60_000)
+    site = launch(bundle.document(slow), deadline_ms_max=300)
+    response = site.caller.ask()
+    reserved = site.caller.evidence(response.headers["x-terraflow-request-id"])["decision"]["reserved_micro_usd"]
+    checks.refused(site.caller, response, Governed.DEADLINE_EXPIRED, detail="timeout", cost=reserved)
+
+
 def test_a_vendor_that_asks_for_more_time_than_there_is_is_left(site: Site, checks: Checks) -> None:
     response = site.caller.ask("waits", headers=headers_of(deadline_ms=20_000))
     checks.answered(site.caller, response, Governed.PROVIDER_ERROR_RECOVERED, capability="spare")

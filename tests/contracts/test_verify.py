@@ -194,6 +194,8 @@ BREACHES: list[tuple[str, str, Any]] = [
     ("capabilities[gamma].endpoint", f"{X}.endpoint", "https://[::1/v1"),
     ("capabilities[gamma].endpoint", f"{X}.endpoint", "https://models.example/a\nb"),
     ("capabilities[gamma].endpoint", f"{X}.boundary", "private"),
+    ("capabilities[gamma].dialect", f"{X}.dialect", "budgeted_thinking"),
+    ("capabilities[alpha].dialect", f"{K}.dialect", "self_hosted"),
     ("capabilities[alpha]", "capabilities.1.id", "alpha"),
     ("budgets[0].of", "budgets", [
         {"tenant": "acme", "level": "workload", "of": "sales", "window": "hour", "limit_usd": "1"}]),

@@ -58,6 +58,9 @@ class DataFolder:
         raw = json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
         if change == "other key":
             raw = sign_envelope(base64.b64decode(envelope["payload"]), PAYLOAD_TYPE, Ed25519PrivateKey.generate())
+        elif change == "dialect":
+            payload = base64.b64decode(envelope["payload"]).replace(b'"dialect":"current"', b'"dialect":"self_hosted"')
+            raw = sign_envelope(payload, PAYLOAD_TYPE, self._signing)
         elif change == "no envelope":
             raw = b"not an envelope"
         statement = "INSERT OR REPLACE INTO bundle (sequence, envelope, activated_at) VALUES (?, ?, 0)"

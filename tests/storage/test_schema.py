@@ -14,6 +14,7 @@ from terraflow.storage.sqlite.queries import SQL, parse_queries
 from terraflow.storage.sqlite.schema import ensure_schema, migrations, schema_sql
 
 SCANS = {
+    "active_sequence": "backwards along the primary key, one row",
     "active_bundle": "backwards along the primary key, one row",
     "tenants": "every tenant is wanted",
     "orphaned_requests": "open_request holds open requests only, and the index on reservations open ones only",

@@ -11,7 +11,7 @@ from terraflow.gateway.plane import Plane
 async def resolve_workload(plane: Plane, x: Exchange) -> StepOutcome:
     """UNKNOWN_WORKLOAD, TENANT_MISMATCH, APP_NOT_ENTITLED_TO_WORKLOAD or CONTRACT_NOT_EXECUTABLE.
 
-    A deadline that the caller did not give is the contract's from here on.
+    A deadline that the caller did not give is the contract's from here on, and never later than the plane's own.
     """
     assert x.bundle is not None
     found = resolve(
@@ -21,5 +21,5 @@ async def resolve_workload(plane: Plane, x: Exchange) -> StepOutcome:
         return found
     x.resolution = found
     if x.declared.deadline_ms is None:
-        x.deadline = x.started + found.workload.contract.deadline_ms / 1000
+        x.deadline = min(x.deadline, x.started + found.workload.contract.deadline_ms / 1000)
     return CONTINUE

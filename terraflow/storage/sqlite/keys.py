@@ -37,8 +37,8 @@ def revoke(write: Write, key_id: str, at: Instant) -> bool:
 
 def activate_bundle(write: Write, envelope: bytes, sequence: int, at: Instant) -> bool:
     """Make an envelope the active one; False unless its sequence is above the active one's."""
-    active = write("active_bundle").fetchone()
-    if active is not None and active[1] >= sequence:
+    active = write("active_sequence").fetchone()
+    if active is not None and active[0] >= sequence:
         return False
     write("add_bundle", (sequence, envelope, at))
     return True

@@ -169,8 +169,11 @@ SELECT id, tenant, application, digest, created_at FROM api_key WHERE id = ? AND
 -- name: count_live_api_keys
 SELECT tenant, count(*) FROM api_key WHERE revoked_at IS NULL GROUP BY tenant;
 
+-- name: active_sequence
+SELECT sequence FROM bundle ORDER BY sequence DESC LIMIT 1;
+
 -- name: active_bundle
-SELECT envelope, sequence FROM bundle ORDER BY sequence DESC LIMIT 1;
+SELECT envelope FROM bundle ORDER BY sequence DESC LIMIT 1;
 
 -- name: add_bundle
 INSERT INTO bundle (sequence, envelope, activated_at) VALUES (?, ?, ?);

@@ -92,6 +92,11 @@ class SqliteStore:
         """See the port."""
         return [ApiKey(*row) for row in self._database.read("live_api_keys", (tenant,))]
 
+    async def active_sequence(self) -> int:
+        """See the port."""
+        rows = self._database.read("active_sequence")
+        return rows[0][0] if rows else 0
+
     async def active_bundle(self) -> bytes | None:
         """See the port."""
         rows = self._database.read("active_bundle")

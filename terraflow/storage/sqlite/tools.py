@@ -112,8 +112,8 @@ class Tools:
 
     def active_sequence(self) -> int:
         """The active bundle's sequence number; 0 before the first."""
-        rows = self._database.read("active_bundle")
-        return rows[0][1] if rows else 0
+        rows = self._database.read("active_sequence")
+        return rows[0][0] if rows else 0
 
     def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
         """Make it the active one; False unless its sequence is above the active one's."""
