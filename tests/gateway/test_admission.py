@@ -55,6 +55,43 @@ async def test_the_higher_priority_goes_first_then_the_earlier() -> None:
     assert order == ["top", "first", "second", "low"]
 
 
+async def test_tenants_take_turns_however_many_one_of_them_sends() -> None:
+    admission = door(running=1, waiting=20)
+    await admission.enter("many", 0, 1)
+    order: list[str] = []
+
+    async def wait(tenant: str, priority: int) -> None:
+        assert await admission.enter(tenant, priority, 5) is Admitted.YES
+        order.append(f"{tenant}{priority}")
+        admission.leave(tenant)
+
+    who = [("many", 0)] * 4 + [("few", 3), ("few", 2), ("one", 3)]
+    tasks = [asyncio.create_task(wait(*one)) for one in who]
+    await settle()
+    admission.leave("many")
+    await asyncio.gather(*tasks)
+    assert order == ["many0", "few2", "one3", "many0", "few3", "many0", "many0"]
+    assert admission.running == 0
+
+
+async def test_who_gave_up_is_not_kept_in_the_queue() -> None:
+    admission = door(running=1, waiting=2)
+    await admission.enter("t", 1, 1)
+    for _ in range(50):
+        assert await admission.enter("t", 1, 0.0001) is Admitted.TOO_LATE
+    held = [asyncio.create_task(admission.enter(tenant, 1, 5)) for tenant in ("t", "u")]
+    await settle()
+    assert admission.queued == 2
+    assert await admission.enter("t", 1, 1) is Admitted.SHED
+    held[0].cancel()
+    await settle()
+    assert admission.queued == 1
+    admission.leave("t")
+    assert await held[1] is Admitted.YES
+    admission.leave("u")
+    assert (admission.running, admission.queued) == (0, 0)
+
+
 async def test_a_deadline_in_the_queue_gives_up_the_place_in_it() -> None:
     admission = door(running=1, waiting=1)
     await admission.enter("t", 1, 1)
