@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.pages import bundle, commands, reasons, settings
+from tools.pages import bundle, commands, detectors, reasons, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +32,7 @@ PAGES = (
     Page("docs/reference/bundle.md", bundle.page),
     Page("docs/reference/settings.md", settings.page),
     Page("docs/reference/cli.md", commands.page),
+    Page("docs/detectors.md", detectors.page),
 )
 
 

@@ -86,8 +86,10 @@ def verify(
     source: Annotated[bool, typer.Option("--source", help="FILE is a source: check all but a signature.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a bundle as an activation would, except for its addresses and its sequence number."""
+    """Check a bundle as an activation would, except for its addresses and its sequence number, and tell what will be
+    refused or off under it: on standard error, as notes."""
     from terraflow.app.keys import KeyUnusable, read_public_key
+    from terraflow.app.notices import notices_here
     from terraflow.app.runtime import SystemClock
     from terraflow.contracts.decode import BundleRejected
     from terraflow.contracts.source import parse_source
@@ -113,8 +115,9 @@ def verify(
     except BundleRejected as rejected:
         _reject(file, rejected, as_json)
     what = "sound source" if source else "valid bundle"
-    _print({"valid": True, **_summary(bundle)}, f"{file} is a {what}, {_line(bundle)}", as_json)
-    _notice(bundle.notices, as_json)
+    notices = notices_here(bundle)
+    _print({"valid": True, **_summary(bundle, notices)}, f"{file} is a {what}, {_line(bundle)}", as_json)
+    _notice(notices, as_json)
 
 
 @app.command()
@@ -127,6 +130,8 @@ def activate(
     """Put a bundle in force. A running plane takes it over within a second."""
     from terraflow.app.activation import activate as put_in_force
     from terraflow.app.keys import KeyUnusable
+    from terraflow.app.notices import notices_here
+    from terraflow.app.opening import CannotStart
     from terraflow.app.settings import BadSettings, environment, load_settings
     from terraflow.contracts.decode import BundleRejected
     from terraflow.ports.store import StoreUnavailable
@@ -141,10 +146,11 @@ def activate(
         _reject(file, rejected, as_json)
     except DatabaseMissing as error:
         _fail(f"{error}: name the plane's data folder with --data", as_json)
-    except (BadSettings, DatabaseUnusable, KeyUnusable, StoreUnavailable) as error:
+    except (BadSettings, CannotStart, DatabaseUnusable, KeyUnusable, StoreUnavailable) as error:
         _fail(str(error), as_json)
-    _print({"activated": True, **_summary(bundle)}, f"in force: {_line(bundle)}", as_json)
-    _notice(bundle.notices, as_json)
+    notices = notices_here(bundle)
+    _print({"activated": True, **_summary(bundle, notices)}, f"in force: {_line(bundle)}", as_json)
+    _notice(notices, as_json)
 
 
 @app.command()
@@ -153,6 +159,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print what a bundle holds. Its signature is not looked at: `verify` does that."""
+    from terraflow.cli.outline import outline
     from terraflow.contracts.decode import BundleRejected
     from terraflow.contracts.verify import payload_of
 
@@ -165,31 +172,19 @@ def show(
     if as_json:
         print(payload.decode())
         return
-    print(f"sequence {document.sequence}, issued {document.issued.isoformat()}, expires {document.expires.isoformat()}")
-    print("\nworkloads")
-    contracts = {contract.id: contract for contract in document.contracts}
-    for entry in document.workloads:
-        contract = contracts.get(entry.contract)
-        under = entry.contract if contract is None else f"{contract.id} v{contract.version}, {contract.state}"
-        print(f"  {entry.tenant}/{entry.id}  P{entry.priority}  {under}")
-    print("\ncapabilities")
-    for model in document.capabilities:
-        off = "" if model.enabled else "  disabled"
-        print(f"  {model.id}  {model.provider} {model.model}  {model.boundary}  {model.tier}  {model.lifecycle}{off}")
+    print("\n".join(outline(document)))
 
 
 def _document(raw: bytes) -> BundleDocument:
-    import base64
-    import binascii
-
-    from terraflow.contracts.decode import decode_document
     from terraflow.contracts.source import parse_source
+    from terraflow.contracts.verify import read_unverified
 
     try:
         envelope = json.loads(raw)
-        return decode_document(json.loads(base64.b64decode(envelope["payload"], validate=True)))
-    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
-        return parse_source(raw)
+        signed = isinstance(envelope, dict) and "payload" in envelope
+    except (ValueError, RecursionError):
+        signed = False
+    return read_unverified(raw) if signed else parse_source(raw)
 
 
 def _read(file: Path, as_json: bool) -> bytes:
@@ -199,14 +194,14 @@ def _read(file: Path, as_json: bool) -> bytes:
         _fail(f"cannot read {file}: {error.strerror}", as_json)
 
 
-def _summary(bundle: Bundle) -> dict[str, Any]:
+def _summary(bundle: Bundle, notices: tuple[Problem, ...]) -> dict[str, Any]:
     return {
         "sequence": bundle.sequence,
         "digest": bundle.digest,
         "expires": bundle.document.expires.isoformat(),
         "workloads": len(bundle.workloads),
         "capabilities": len(bundle.capabilities),
-        "notices": _listed(bundle.notices),
+        "notices": _listed(notices),
     }
 
 

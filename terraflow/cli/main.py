@@ -27,6 +27,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("demo",     "terraflow.cli.demo",     "Make the starter workspace and serve it."),
     Command("serve",    "terraflow.cli.serve",    "Serve a plane on a data folder."),
+    Command("status",   "terraflow.cli.status",   "Show what a data folder holds: bundle, records, budgets, keys."),
     Command("verify",   "terraflow.cli.verify",   "Verify exported evidence with the log's public key, offline."),
     Command("evidence", "terraflow.cli.evidence", "Export a tenant's log, or print its verifier key."),
     Command("bundle",   "terraflow.cli.bundle",   "Write, sign, check, activate and show bundles."),

@@ -104,8 +104,29 @@ def test_show_prints_a_source_and_a_signed_bundle_alike(folder: Path, tmp_path: 
     assert as_json("show", written) == as_json("show", signed["file"])
     assert set(as_json("show", written)) == set(BundleDocument.__struct_fields__)
     text = terraflow("show", signed["file"]).stdout
-    assert "acme/assistant  P1  starter v1, approved" in text
-    assert "gamma  openai gamma-model  external  standard  approved" in text
+    for part in ("tenants", "applications", "workloads", "contracts", "capabilities"):
+        assert f"\n{part}\n" in text
+    assert "  assistant, tenant acme\n    business_unit: " in text
+    assert "  gamma\n    provider: openai\n    model: gamma-model\n" in text
+
+
+def test_show_leaves_nothing_out_that_was_written(tmp_path: Path) -> None:
+    lines = terraflow("show", "terraflow/app/starter.yaml").stdout.splitlines()
+    for line in (
+        "  starter-app, tenant starter",
+        "    workloads: starter-assistant, starter-extract, starter-restricted",
+        "    data_classes: public, internal, confidential",
+        "    aliases: assistant-fast sim-small, assistant-best sim-large",
+        "    output: json_schema type object, requested_schema yes",
+        "    prices: input 200000, output 600000, cached_input 20000",
+        "    terms: trains no, retention_days 0",
+        "    secret: env:OPENAI_API_KEY",
+        "  tenant starter, workload, starter-assistant, hour",
+        "    limit_usd: 10",
+    ):
+        assert line in lines, line
+    written = source(tmp_path / "s.yaml", capabilities=[capability("alpha"), capability("beta"), capability("gamma")])
+    assert "budgets: none" in terraflow("show", written).stdout
 
 
 def test_what_cannot_be_done_says_what_to_do(folder: Path, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def arguments_of(line: str) -> list[list[str]]:
     """The arguments of each call of the program in a shell's line: of a call inside `$(…)` too."""
     inner = re.findall(r"\$\(\s*(?:\S*/)?terraflow ([^)]*)\)", line)
     outer = re.sub(r"\$\([^)]*\)", "SUBSTITUTED", line)
+    outer = re.sub(r"\s*(?:[|>]|&&).*$", "", outer) if _PROGRAM.match(outer) else outer
     found = [*inner, *(match["arguments"] for match in [_PROGRAM.search(outer)] if match)]
     return [shlex.split(part.replace("…", "x"), comments=True) for part in found]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from terraflow.app.settings import Settings
+from terraflow.classify.detectors import DETECTORS
 from terraflow.cli.main import COMMANDS
-from tools.pages import commands, settings
+from tools.pages import commands, detectors, settings
 
 
 def test_every_setting_has_a_row_with_its_default_and_its_bounds() -> None:
@@ -27,3 +28,10 @@ def test_every_command_has_a_section_with_its_options() -> None:
     for row in COMMANDS:
         assert f"\n## terraflow {row.name}\n" in text
     assert "--port <int>     Port, 0 for a free one; overrides bind_port." in text
+
+
+def test_every_detector_has_a_row_that_says_what_it_takes() -> None:
+    text = detectors.page()
+    assert all(f"| `{row.name}` | " in text for row in DETECTORS)
+    assert {row.locate for row in detectors.structured()} == set(detectors.SAYS)
+    assert "`ghp_` 36" in text and "| `us_ssn` | `pii` | digits grouped 3-2-4" in text
