@@ -74,8 +74,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     waiting_max: Positive = 512
     """Requests waiting for a place: two seconds' worth."""
     tenant_max: Positive = 128
-    """Requests of one tenant, running and waiting: half of `running_max`, so that no tenant fills the plane alone. Where
-    there is one tenant, raise it to `running_max` and `waiting_max` together."""
+    """Requests of one tenant, running and waiting: half of `running_max`, so that no tenant fills the plane alone.
+    Where there is one tenant, raise it to `running_max` and `waiting_max` together."""
     health_faults_max: Positive = 5
     """A capability's faults in a row after which it rests."""
     health_rest_s: Positive = 10

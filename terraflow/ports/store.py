@@ -145,6 +145,8 @@ class StoredAnswer(msgspec.Struct, frozen=True):
     """An answer's bytes, kept for replay or for the response cache until `expires_at`.
 
     `cache_key` None: only the idempotency key of the same request may find it. `producer` is the capability.
+    `original` names the request whose stored answer this is a copy of: it counts as old as that one, is erased with it,
+    and is not kept at all once that one has been erased.
     """
 
     tenant: str
@@ -153,6 +155,7 @@ class StoredAnswer(msgspec.Struct, frozen=True):
     expires_at: Instant
     cache_key: str | None
     producer: str
+    original: str | None = None
 
 
 class CachedAnswer(msgspec.Struct, frozen=True):
@@ -299,7 +302,8 @@ class Store(Protocol):
     async def erase(
         self, *, tenant: str | None = None, request_id: str | None = None, before: Instant | None = None
     ) -> Erased:
-        """Remove stored answers: of one request, or created before an instant, or already expired (neither)."""
+        """Remove stored answers: of one request, its copies among them, or created before an instant, or already
+        expired (neither)."""
         ...
 
     async def orphans(self) -> Sequence[Orphan]:

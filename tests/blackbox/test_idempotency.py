@@ -31,6 +31,7 @@ def site(launch_shared: Launch, vendor: Vendor) -> Site:
         bundle.document(
             purpose("plain", engine),
             purpose("other", engine),
+            purpose("cached", engine, response_cache={"ttl_s": 600}),
             purpose("theirs", engine, tenant="umbra"),
             purpose("needs-key", engine, require_idempotency=True),
             purpose("fails-once", sim("recovers", *fails_once)),
@@ -129,6 +130,21 @@ def test_an_erased_answer_is_not_called_for_again(site: Site, vendor: Vendor, ch
     calls = len(vendor.requests)
     facts = checks.refused(site.caller, site.caller.ask(headers=headers), Governed.IDEMPOTENCY_REPLAY_NO_CONTENT)
     assert facts["details"] == {"original_request_id": original, "original_reason_code": Governed.PERMITTED}
+    assert len(vendor.requests) == calls
+
+
+def test_erasing_an_answer_erases_what_its_cache_gave_to_keys(site: Site, vendor: Vendor, checks: Checks) -> None:
+    original = site.caller.ask("cached").headers["x-terraflow-request-id"]
+    headers = headers_of(key="of the cache")
+    hit = site.caller.ask("cached", headers=headers)
+    assert checks.raised(hit) is Governed.CACHE_HIT
+    checks.replayed(site.caller, site.caller.ask("cached", headers=headers), hit)
+    assert site.folder.erase(original) == 2
+    calls = len(vendor.requests)
+    facts = checks.refused(
+        site.caller, site.caller.ask("cached", headers=headers), Governed.IDEMPOTENCY_REPLAY_NO_CONTENT
+    )
+    assert facts["details"]["original_reason_code"] == Governed.CACHE_HIT
     assert len(vendor.requests) == calls
 
 

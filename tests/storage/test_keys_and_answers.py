@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from terraflow.core.types import Instant
@@ -18,6 +19,7 @@ from terraflow.ports.store import (
     Settlement,
     Store,
     StoreConflict,
+    StoredAnswer,
 )
 from tests.storage.makers import HOUR, NOW, SetClock, answer, claim, entry, line, request_id, reservation
 
@@ -103,6 +105,27 @@ async def test_erasing_by_request_by_age_and_by_expiry(store: Store, clock: SetC
     assert (await store.erase()).answers == 0
     clock.time = NOW + HOUR
     assert (await store.erase()).answers == 10
+
+
+async def test_a_copy_is_as_old_as_its_original_and_erased_with_it(store: Store, clock: SetClock) -> None:
+    def copy(request: str, original: str) -> StoredAnswer:
+        return msgspec.structs.replace(answer(request), original=original, expires_at=Instant(NOW + 9 * HOUR))
+
+    a, b, late, other = request_id(), request_id(), request_id(), request_id()
+    for original in (a, b):
+        await store.claim(claim(original, key=original), NOW)
+        await store.finish([entry(original, "outcome")], (), answer(original, cache_key=original))
+    clock.time += 5
+    copies = {request_id(): original for original in (a, a, b)}
+    for number, original in copies.items():
+        await store.claim(claim(number, key=number), NOW)
+        ending = KeyOutcome("acme", "app", number, number, True, 200, "CACHE_HIT")
+        await store.finish([entry(number, "outcome")], (), copy(number, original), ending)
+        assert await store.claim(claim(other, key=number), NOW) == Finished(number, 200, "CACHE_HIT", b"the answer")
+    assert (await store.erase(request_id=a)).answers == 3
+    await store.finish([entry(late, "outcome")], (), copy(late, a))
+    assert (await store.erase(request_id=late)).answers == 0, "its original had been erased"
+    assert (await store.erase(before=Instant(NOW + 1))).answers == 2
 
 
 async def test_api_keys_are_found_listed_and_revoked(store: Store) -> None:

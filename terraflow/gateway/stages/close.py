@@ -207,4 +207,5 @@ def _kept_answer(plane: Plane, x: Exchange, closed: Closed) -> StoredAnswer | No
         expires_at=Instant(now + max(keep_s, cache_s) * MICRO),
         cache_key=x.cache_key if cache_s else None,
         producer=capability,
+        original=x.original_request_id,
     )

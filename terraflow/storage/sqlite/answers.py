@@ -1,6 +1,6 @@
 """Stored answers, sealed when a key is configured.
 
-1. A sealed answer is AES-256-GCM under a fresh random nonce of 96 bits; every other column of its row is
+1. A sealed answer is AES-256-GCM under a fresh random nonce of 96 bits; every other column of its row but its age is
    associated data, so that an answer cannot be moved to another tenant, request or cache key, nor live longer.
 2. What does not open (another key, a changed row, an unsealed row although there is a key) counts as not stored.
 """
@@ -21,6 +21,8 @@ from terraflow.storage.sqlite.connection import Database, Row
 
 NONCE_BYTES = 12
 KEY_BYTES = 32
+CREATED_AT = 4
+"""Where a row of `Answers.row` has its time."""
 
 
 class Answers:
@@ -37,7 +39,9 @@ class Answers:
         data = answer.data
         if self._cipher is not None:
             nonce = os.urandom(NONCE_BYTES)
-            bound = _bound(answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer)
+            bound = _bound(
+                answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer, answer.original
+            )
             data = nonce + self._cipher.encrypt(nonce, data, bound)
         return (
             answer.tenant,
@@ -48,10 +52,20 @@ class Answers:
             answer.expires_at,
             answer.cache_key,
             answer.producer,
+            answer.original,
         )
 
     def keep(self, row: Sequence[Any]) -> None:
-        """Inside a batch. An answer of the same request stands already: sqlite3.IntegrityError."""
+        """Inside a batch. An answer of the same request stands already: sqlite3.IntegrityError.
+
+        A copy takes the age of its original, and is not kept when that is gone.
+        """
+        tenant, *_, original = row
+        if original is not None:
+            found = self._database.write("age_of_answer", (original, tenant)).fetchone()
+            if found is None:
+                return
+            row = (*row[:CREATED_AT], found[0], *row[CREATED_AT + 1 :])
         self._database.write("add_answer", row)
 
     def of_request(self, tenant: str, request_id: str, now: Instant) -> bytes | None:
@@ -68,17 +82,20 @@ class Answers:
         return None if data is None else CachedAnswer(rows[0][0], rows[0][5], data)
 
     def _opened(self, tenant: str, row: Row) -> bytes | None:
-        request_id, sealed, data, expires_at, cache_key, producer = row
+        request_id, sealed, data, expires_at, cache_key, producer, original = row
         if bool(sealed) != (self._cipher is not None):
             return None
         if self._cipher is None:
             return bytes(data)
         try:
-            bound = _bound(tenant, request_id, expires_at, cache_key, producer)
+            bound = _bound(tenant, request_id, expires_at, cache_key, producer, original)
             return self._cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], bound)
         except (InvalidTag, ValueError):
             return None
 
 
-def _bound(tenant: str, request_id: str, expires_at: int, cache_key: str | None, producer: str) -> bytes:
-    return msgspec.json.encode(["terraflow answer 1", tenant, request_id, expires_at, cache_key, producer])
+def _bound(
+    tenant: str, request_id: str, expires_at: int, cache_key: str | None, producer: str, original: str | None
+) -> bytes:
+    of = () if original is None else (original,)
+    return msgspec.json.encode(["terraflow answer 1", tenant, request_id, expires_at, cache_key, producer, *of])

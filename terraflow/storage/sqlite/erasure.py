@@ -14,7 +14,7 @@ def erase_some(
 ) -> tuple[int, bool]:
     """Erase up to `SOME` answers as `Store.erase` says; how many, and whether there may be more."""
     if request_id is not None:
-        return write("erase_request", (request_id, tenant, tenant)).rowcount, False
+        return write("erase_request", (request_id, request_id, tenant, tenant)).rowcount, False
     if before is not None:
         erased = write("erase_before", (before, tenant, tenant, SOME)).rowcount
         return erased, erased == SOME

@@ -121,20 +121,23 @@ DELETE FROM idempotency_key WHERE (tenant, application, key) IN
   (SELECT tenant, application, key FROM idempotency_key WHERE expires_at <= ? LIMIT ?);
 
 -- name: add_answer
-INSERT INTO answer (tenant, request_id, sealed, data, created_at, expires_at, cache_key, producer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO answer (tenant, request_id, sealed, data, created_at, expires_at, cache_key, producer, original)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: age_of_answer
+SELECT created_at FROM answer WHERE request_id = ? AND tenant = ?;
 
 -- name: answer_of_request
-SELECT request_id, sealed, data, expires_at, cache_key, producer FROM answer
+SELECT request_id, sealed, data, expires_at, cache_key, producer, original FROM answer
 WHERE tenant = ? AND request_id = ? AND expires_at > ?;
 
 -- name: answer_of_cache_key
-SELECT request_id, sealed, data, expires_at, cache_key, producer FROM answer
+SELECT request_id, sealed, data, expires_at, cache_key, producer, original FROM answer
 WHERE tenant = ? AND cache_key = ? AND expires_at > ?
 ORDER BY created_at DESC LIMIT 1;
 
 -- name: erase_request
-DELETE FROM answer WHERE request_id = ? AND (tenant = ? OR ? IS NULL);
+DELETE FROM answer WHERE (request_id = ? OR original = ?) AND (tenant = ? OR ? IS NULL);
 
 -- name: erase_before
 DELETE FROM answer WHERE id IN

@@ -64,6 +64,7 @@ CREATE INDEX idempotency_key_running ON idempotency_key (request_id) WHERE statu
 CREATE INDEX idempotency_key_by_expiry ON idempotency_key (expires_at);
 
 -- `sealed` 1: `data` is a nonce of 12 bytes and an AES-256-GCM ciphertext; 0: the answer itself.
+-- `original`: the request whose stored answer this is a copy of.
 CREATE TABLE answer (
   id         INTEGER PRIMARY KEY,
   tenant     TEXT NOT NULL,
@@ -73,12 +74,13 @@ CREATE TABLE answer (
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   cache_key  TEXT,
-  producer   TEXT NOT NULL,
+  producer   TEXT NOT NULL, original TEXT,
   UNIQUE (request_id, tenant)
 ) STRICT;
 CREATE INDEX answer_by_cache_key ON answer (tenant, cache_key, created_at) WHERE cache_key IS NOT NULL;
 CREATE INDEX answer_by_expiry ON answer (expires_at);
 CREATE INDEX answer_by_age ON answer (created_at);
+CREATE INDEX answer_by_original ON answer (original) WHERE original IS NOT NULL;
 
 CREATE TABLE api_key (
   id          TEXT PRIMARY KEY,
