@@ -50,12 +50,17 @@ def naming(setting: str, path: Path) -> Iterator[None]:
     except OSError as error:
         raise CannotStart(f"{setting}: cannot use {error.filename or path}: {error.strerror or error}") from None
     except DatabaseUnusable as error:
-        raise CannotStart(f"{setting}: {path}: {error}") from None
+        raise CannotStart(f"{setting}: {_about(path, str(error))}") from None
     except sqlite3.Error as error:
         raise CannotStart(f"{setting}: cannot open {path}: {error}") from None
     except StoreUnavailable as error:
-        why = f"{error} ({error.__cause__})" if isinstance(error.__cause__, sqlite3.Error) else str(error)
-        raise CannotStart(f"{setting}: {path}: {why}") from None
+        cause = str(error.__cause__ or "")
+        why = str(error) if not cause or cause in str(error) else f"{error} ({cause})"
+        raise CannotStart(f"{setting}: {_about(path, why)}") from None
+
+
+def _about(path: Path, said: str) -> str:
+    return said if str(path) in said or str(path.parent) in said else f"{path}: {said}"
 
 
 def open_data_folder(settings: Settings, clock: Clock) -> SqliteStore:

@@ -47,7 +47,7 @@ def command(
     except (BackupDamaged, DatabaseUnusable, StoreUnavailable) as trouble:
         _fail(str(trouble), 1)
     except OSError as trouble:
-        _fail(f"cannot write {trouble.filename or out}: {trouble.strerror}", 1)
+        _fail(f"cannot use {trouble.filename or out}: {trouble.strerror}", 1)
     if as_json:
         print(json.dumps({"out": str(out), **msgspec.to_builtins(done)}))
         return

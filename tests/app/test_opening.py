@@ -151,7 +151,14 @@ def test_a_start_that_fails_is_one_line_and_exits_with_1(tmp_path: Path) -> None
     _, sealed = pair(tmp_path, "sealed", passphrase=b"secret")
     config = tmp_path / "tls.toml"
     config.write_text(f'tls_cert_file = "{cert}"\ntls_key_file = "{sealed}"\n')
+    unsigned = tmp_path / "unsigned.toml"
+    unsigned.write_text(f'bundle_keys = ["{tmp_path / "none.pem"}"]\n')
     for arguments, before, said in (
+        (
+            ("serve", "--data", tmp_path / "late", "--port", 0, "--config", unsigned),
+            None,
+            "terraflow serve: bundle_keys: ",
+        ),
         (("serve", "--data", file), None, f"terraflow serve: data_dir: cannot use {file}"),
         (("demo", "--data", file), None, f"terraflow demo: data_dir: cannot use {file}"),
         (("serve", "--data", tmp_path / "d", "--config", config), None, "terraflow serve: tls_key_file: "),

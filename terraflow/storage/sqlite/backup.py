@@ -18,7 +18,7 @@ from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.connection import open_connection
 from terraflow.storage.sqlite.log import INDEX_MASK, positions
 from terraflow.storage.sqlite.queries import SQL
-from terraflow.storage.sqlite.schema import require_schema
+from terraflow.storage.sqlite.schema import DatabaseUnusable, require_schema
 from terraflow.storage.sqlite.wal import verify_tail
 
 PAGES_A_STEP = 2_048
@@ -47,7 +47,9 @@ def back_up(
         for path in (target, target.with_name(target.name + "-wal"), target.with_name(target.name + "-shm")):
             path.unlink(missing_ok=True)
         if isinstance(trouble, sqlite3.Error):
-            raise StoreUnavailable("the database cannot be copied") from trouble
+            raise StoreUnavailable(f"{source} cannot be copied: {trouble}") from trouble
+        if isinstance(trouble, DatabaseUnusable):
+            raise DatabaseUnusable(f"{source}: {trouble}") from trouble
         raise
     _flush(target)
     _flush(target.parent)

@@ -21,6 +21,7 @@ from terraflow.storage.sqlite.erasure import erase_some
 from terraflow.storage.sqlite.folder import DATABASE, make_folder, plane_runs
 from terraflow.storage.sqlite.keys import Write
 from terraflow.storage.sqlite.ledger import SqliteLedger
+from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.wal import empty_log, move_log
 
 T = TypeVar("T")
@@ -169,16 +170,23 @@ def open_tools(folder: Path, *, make: bool = False, connect: Connect = sqlite3.c
 
     Raises DatabaseMissing, DatabaseUnusable, StoreUnavailable.
     """
-    if make:
-        make_folder(folder)
-    elif not (folder / DATABASE).exists():
-        raise DatabaseMissing(f"there is no TerraFlow database in {folder}")
-    database = Database(folder / DATABASE, connect=connect, patience_s=PATIENCE_S, guest=plane_runs(folder))
+    path = folder / DATABASE
+    try:
+        if make:
+            make_folder(folder)
+        elif not path.exists():
+            raise DatabaseMissing(f"there is no TerraFlow database in {folder}")
+        database = Database(path, connect=connect, patience_s=PATIENCE_S, guest=plane_runs(folder))
+    except OSError as error:
+        raise StoreUnavailable(f"cannot use {error.filename or path}: {error.strerror}") from error
     try:
         database.open()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         database.close()
-        raise StoreUnavailable("the database cannot be opened") from error
+        raise StoreUnavailable(f"{path} cannot be opened: {error}") from error
+    except DatabaseUnusable as error:
+        database.close()
+        raise DatabaseUnusable(f"{path}: {error}") from error
     except BaseException:
         database.close()
         raise
