@@ -4,14 +4,17 @@
 2. Every fact that the policy table reads is there, so that a decision can be asked again from the record and the
    bundle it names: the request's facts, and of each capability what the plane knew of it at that instant.
 3. A field at its default is left out, and the default is part of schema 1.
-4. An encoded record is canonical JSON of at most 65 535 bytes. A longer one keeps its head and gives the digest of
-   its tables instead of them (`detached`); `detached_tables` gives the bytes of that digest.
+4. An encoded record is canonical JSON of at most 65 535 bytes. Of a longer one the longest table alone is packed
+   (`detached`: the canonical form of the table, compressed, with its size and digest), or else all its tables are;
+   `decode` puts them back. What does not fit even so, some ten thousand capabilities, leaves its digest alone.
 5. Integers stay below 2^53, and no field is a float: durations are whole milliseconds, money is micro-dollars.
 6. A digest is SHA-256 in lower-case hexadecimal.
 """
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from functools import lru_cache
 from hashlib import sha256
 from time import gmtime, strftime
@@ -107,12 +110,13 @@ class Window(_Row, frozen=True):
 
 
 class Detached(_Row, frozen=True):
-    """The tables that were too long for a leaf: their names, and size and digest of their canonical form."""
+    """The tables that were too long for a leaf: their names, size and digest of their canonical form (an object by
+    name), and `packed`, that form under zlib (RFC 1950) in standard base64; None where that does not fit either."""
 
     fields: tuple[str, ...]
     bytes: int
     digest: str
-    note: str = "too long for one leaf"
+    packed: str | None = None
 
 
 class Intent(_Row, frozen=True, tag="intent", tag_field="kind"):
@@ -200,10 +204,13 @@ class Outcome(_Row, frozen=True, tag="outcome", tag_field="kind"):
 
 
 Record = Intent | Outcome
+LONGEST: dict[type[Intent] | type[Outcome], tuple[str, ...]] = {Intent: ("policy",), Outcome: ("attempts",)}
 TABLES: dict[type[Intent] | type[Outcome], tuple[str, ...]] = {
     Intent: ("notes", "plan", "policy", "request", "reserved"),
     Outcome: ("attempts", "detail", "reasons", "validation"),
 }
+TABLES_BYTES_MAX = 64 * 1024 * 1024
+"""What `decode` unpacks at the most."""
 
 
 class RecordTooLong(Exception):
@@ -215,18 +222,19 @@ def encode(record: Record) -> bytes:
     entry = canonical(record)
     if len(entry) <= ENTRY_BYTES_MAX:
         return entry
-    tables = detached_tables(record)
-    fields = TABLES[type(record)]
-    detached = Detached(fields=fields, bytes=len(tables), digest=digest(tables))
-    entry = canonical(msgspec.structs.replace(record, **_empty(record, fields), detached=detached))
-    if len(entry) > ENTRY_BYTES_MAX:
-        raise RecordTooLong(record.request_id)
-    return entry
+    kind = type(record)
+    for fields, packs in ((LONGEST[kind], True), (TABLES[kind], True), (LONGEST[kind], False), (TABLES[kind], False)):
+        entry = _without(record, fields, packs)
+        if len(entry) <= ENTRY_BYTES_MAX:
+            return entry
+    raise RecordTooLong(record.request_id)
 
 
-def detached_tables(record: Record) -> bytes:
-    """The canonical form of the tables that a record too long for a leaf leaves out."""
-    return canonical({field: getattr(record, field) for field in TABLES[type(record)]})
+def _without(record: Record, fields: tuple[str, ...], packs: bool) -> bytes:
+    tables = canonical({field: getattr(record, field) for field in fields})
+    packed = b64encode(zlib.compress(tables)).decode() if packs and len(tables) <= TABLES_BYTES_MAX else None
+    detached = Detached(fields=fields, bytes=len(tables), digest=digest(tables), packed=packed)
+    return canonical(msgspec.structs.replace(record, **_empty(record, fields), detached=detached))
 
 
 def _empty(record: Record, fields: tuple[str, ...]) -> dict[str, object]:
@@ -235,8 +243,37 @@ def _empty(record: Record, fields: tuple[str, ...]) -> dict[str, object]:
 
 
 def decode(entry: bytes) -> Record:
-    """The record of an entry; raises msgspec.ValidationError for what is not one of schema 1."""
-    return _decoder.decode(entry)
+    """The record of an entry, with what was packed in its place; raises msgspec.ValidationError for what is not one of
+    schema 1."""
+    record = _decoder.decode(entry)
+    detached = record.detached
+    if detached is None or detached.packed is None:
+        return record
+    tables = _unpacked(detached)
+    types = {field.name: field.type for field in msgspec.structs.fields(type(record))}
+    if set(tables) != set(detached.fields) or not set(detached.fields) <= set(TABLES[type(record)]):
+        raise msgspec.ValidationError("the packed tables are others than are named")
+    values = {name: msgspec.convert(value, types[name]) for name, value in tables.items()}
+    return msgspec.structs.replace(record, **values, detached=None)
+
+
+def whole(entry: bytes) -> bytes:
+    """The canonical JSON of an entry's record with what was packed in its place: for reading, since it may be longer
+    than a leaf."""
+    return canonical(decode(entry)) if b'"packed":' in entry else entry
+
+
+def _unpacked(detached: Detached) -> dict[str, object]:
+    if not 0 <= detached.bytes <= TABLES_BYTES_MAX:
+        raise msgspec.ValidationError("the packed tables are too long")
+    unpacking = zlib.decompressobj()
+    try:
+        tables = unpacking.decompress(b64decode(detached.packed or "", validate=True), detached.bytes + 1)
+    except (zlib.error, ValueError):
+        raise msgspec.ValidationError("the packed tables cannot be unpacked") from None
+    if not unpacking.eof or unpacking.unused_data or len(tables) != detached.bytes or digest(tables) != detached.digest:
+        raise msgspec.ValidationError("the packed tables are not those of their digest")
+    return msgspec.json.decode(tables, type=dict[str, object])
 
 
 _decoder = msgspec.json.Decoder(Record)

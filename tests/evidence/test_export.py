@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from terraflow.evidence import export as export_module
+from terraflow.evidence import record
 from terraflow.evidence.export import ExportExists, NothingToExport, write_export
 from terraflow.evidence.log import Integrator
 from terraflow.evidence.merkle import TileMissing
 from terraflow.verifier.export import verify_export
 from terraflow.verifier.formats import Refused, parse_key
 from tests.evidence.ledger import SqliteLedger
-from tests.evidence.sample import KEY, TENANT, VERIFIER_KEY, entries, export_of, ledger_of
+from tests.evidence.sample import KEY, TENANT, VERIFIER_KEY, entries, export_of, intent, ledger_of
 from trust.evidence_flips import flip
 
 SIZES = (1, 256, 300, 700)
@@ -46,6 +47,15 @@ def test_an_export_is_accepted_as_it_was_written(written: Path) -> None:
 def test_an_export_of_any_size_is_accepted(size: int, tmp_path: Path) -> None:
     export_of((size,), tmp_path)
     assert verify_export(tmp_path, LOG_KEY).size == size
+
+
+def test_decisions_of_very_many_capabilities_are_exported_and_accepted(tmp_path: Path) -> None:
+    ledger = SqliteLedger()
+    ledger.append(TENANT, [record.encode(intent(number, capabilities=number * 1_000)) for number in range(6)])
+    Integrator(ledger, KEY).step(TENANT)
+    write_export(ledger, TENANT, tmp_path, KEY)
+    assert verify_export(tmp_path, LOG_KEY).open == 6
+    assert b'"packed":' in (tmp_path / "records.jsonl").read_bytes()
 
 
 def test_many_processes_come_to_the_same_report(tmp_path: Path) -> None:

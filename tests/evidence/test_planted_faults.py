@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,6 +163,13 @@ SPACED = SOURCE[7].replace(b'{"', b'{ "', 1)
 OUTCOME, INTENT = SOURCE[40], SOURCE[41]
 assert b'"kind":"outcome"' in OUTCOME and b'"kind":"intent"' in INTENT
 
+PACKED = {
+    "fields": ["policy"],
+    "bytes": 2,
+    "digest": "0" * 64,
+    "packed": base64.b64encode(zlib.compress(b"{}")).decode(),
+}
+
 PLANTS = {
     "unused bits of base64": Plant(_loose_bits, formats, "decode_base64", _loose_base64),
     "a file added": Plant(_added, verifier, "_compare_names", _nothing),
@@ -178,6 +186,7 @@ PLANTS = {
     "schema true": Plant(_altered(9, schema=True), records, "_Facts", _Lenient),
     "another kind": Plant(_altered(9, kind="remark"), records, "_Facts", _Lenient),
     "a time that is none": Plant(_altered(9, time="yesterday"), records, "_Facts", _Lenient),
+    "packed tables of another digest": Plant(_altered(9, detached=PACKED), records, "_holds", lambda _: True),
     "an id that is none": Plant(_altered(9, request_id="req_"), records, "_Facts", _Lenient),
     "an outcome without intent": Plant(_altered(0, request_id="req_" + "f" * 32), verifier, "_Seen", _Forgetful),
 }

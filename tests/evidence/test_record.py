@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terraflow.core.canonical import parse_canonical
+from terraflow.core.canonical import canonical, parse_canonical
 from terraflow.core.types import Instant
 from terraflow.evidence import record
 from terraflow.evidence.tiles import ENTRY_BYTES_MAX
@@ -45,29 +45,60 @@ def test_times_have_microseconds_and_are_utc() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 3_000), st.integers(1, 64))
-def test_a_decision_of_any_number_of_capabilities_fits_a_leaf(capabilities: int, name: int) -> None:
+def test_a_decision_of_any_number_of_capabilities_fits_a_leaf_and_comes_back_whole(
+    capabilities: int, name: int
+) -> None:
     rows = tuple(record.PolicyRow(capability="c" * name + str(at), recent_faults=at) for at in range(capabilities))
     decision = msgspec.structs.replace(intent(1), policy=rows)
     entry = record.encode(decision)
     assert len(entry) <= ENTRY_BYTES_MAX
-    read = record.decode(entry)
-    assert isinstance(read, record.Intent)
-    if read.detached is None:
-        assert read == decision
-    else:
-        tables = record.detached_tables(decision)
-        assert (read.detached.digest, read.detached.bytes) == (record.digest(tables), len(tables))
-        assert read.policy == () and read.request is None and read.workload == decision.workload
-        assert parse_canonical(tables) is not None
+    assert record.decode(entry) == decision
+    parsed = parse_canonical(entry)
+    assert isinstance(parsed, dict)
+    assert ("detached" in parsed) is ("policy" not in parsed and bool(rows))
+    assert {"request", "plan"} <= set(parsed), "the policy goes alone"
 
 
-def test_an_outcome_of_very_many_attempts_fits_a_leaf_and_keeps_its_money() -> None:
+def test_an_outcome_of_very_many_attempts_fits_a_leaf_and_comes_back_whole() -> None:
     attempts = tuple(record.Attempt(capability="c" * 60, latency_ms=at) for at in range(2_000))
-    long = msgspec.structs.replace(outcome(1), attempts=attempts, detail="d" * 70_000)
-    entry = record.encode(long)
+    for detail in ("d", "d" * 70_000):
+        long = msgspec.structs.replace(outcome(1), attempts=attempts, detail=detail)
+        entry = record.encode(long)
+        assert len(entry) <= ENTRY_BYTES_MAX
+        assert record.decode(entry) == long
+
+
+def test_what_cannot_be_packed_either_leaves_its_digest_and_keeps_the_rest() -> None:
+    rows = tuple(record.PolicyRow(capability=record.digest(b"%d" % at), recent_faults=at) for at in range(20_000))
+    decision = msgspec.structs.replace(intent(1), policy=rows)
+    entry = record.encode(decision)
     read = record.decode(entry)
-    assert len(entry) <= ENTRY_BYTES_MAX and isinstance(read, record.Outcome) and read.detached is not None
-    assert (read.cost_micro_usd, read.reason_code, read.usage) == (long.cost_micro_usd, "PERMITTED", long.usage)
+    assert len(entry) <= ENTRY_BYTES_MAX
+    assert isinstance(read, record.Intent) and read.detached is not None
+    assert (read.detached.fields, read.detached.packed) == (("policy",), None)
+    tables = canonical({"policy": rows})
+    assert (read.detached.digest, read.detached.bytes) == (record.digest(tables), len(tables))
+    assert (read.request, read.plan) == (decision.request, decision.plan)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"digest": "0" * 64},
+        {"bytes": 3},
+        {"bytes": record.TABLES_BYTES_MAX + 1},
+        {"packed": "no base64!"},
+        {"packed": "AAAA"},
+        {"fields": ("workload",)},
+    ],
+    ids=str,
+)
+def test_packed_tables_that_are_not_those_of_their_digest_are_not_read(change: dict[str, object]) -> None:
+    rows = tuple(record.PolicyRow(capability=f"capability-{at}", recent_faults=at) for at in range(2_000))
+    parsed = msgspec.json.decode(record.encode(msgspec.structs.replace(intent(1), policy=rows)))
+    parsed["detached"] |= change
+    with pytest.raises(msgspec.ValidationError):
+        record.decode(msgspec.json.encode(parsed))
 
 
 def test_a_head_that_cannot_fit_is_an_error_and_never_a_cut_record() -> None:

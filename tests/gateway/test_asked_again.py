@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.evidence import record
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
+from tests.harness.wire import MemoryWire
 
 WORDS = {"role": "user", "content": "hello"}
 CARD = {"role": "user", "content": "my card is 4111 1111 1111 1111"}
@@ -109,3 +111,18 @@ async def test_the_cases_meet_many_exclusions_and_both_ends(inside: Inside) -> N
         met |= {row.exclusion for row in intent.policy}
     assert len(met) >= 8
     assert {200, 403} <= statuses
+
+
+async def test_a_record_of_very_many_capabilities_holds_every_fact_too(tmp_path: Path) -> None:
+    many = [sim(f"capability-{at:04d}-of-a-large-registry", tier="standard") for at in range(800)]
+    async with plane_inside(tmp_path / "data", document(purpose("w", *many))) as inside:
+        heard = await inside.chat({"model": "w", "messages": [{"role": "user", "content": "hello"}]})
+        request_id = heard.headers["x-terraflow-request-id"]
+        entries = await inside.parts.plane.store.find_entries("acme", "web", request_id)
+        intent, bundle = record.decode(entries[0].data), inside.parts.plane.bundles.active()
+        assert isinstance(intent, record.Intent) and isinstance(bundle, Bundle)
+        verdicts, plan = again(intent, bundle)
+        wire = MemoryWire("GET", f"/v1/evidence/{request_id}".encode(), inside.headers({}), b"")
+        await inside.parts.service.handle(wire)
+    assert len(verdicts) == 800 and plan == list(intent.plan)
+    assert len(json.loads(wire.answer)["decision"]["policy"]) == 800

@@ -12,6 +12,7 @@ import msgspec
 from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
+from terraflow.evidence import record
 from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.plane import Plane
@@ -91,7 +92,7 @@ async def evidence(
                 "inclusion_proof": None if proof is None else proof.decode(),
             }
         )
-    named_parts = {part["kind"]: part["record"] for part in records}
+    named_parts = {entry.kind: msgspec.Raw(record.whole(entry.data)) for entry in entries}
     body = {
         "object": "evidence",
         "request_id": named,
