@@ -6,7 +6,7 @@
 3. A field at its default is left out, and the default is part of schema 1.
 4. An encoded record is canonical JSON of at most 65 535 bytes. Of a longer one the longest table alone is packed
    (`detached`: the canonical form of the table, compressed, with its size and digest), or else all its tables are;
-   `decode` puts them back. What does not fit even so, some ten thousand capabilities, leaves its digest alone.
+   `decode` puts them back. What does not fit even so, some six thousand capabilities, leaves its digest alone.
 5. Integers stay below 2^53, and no field is a float: durations are whole milliseconds, money is micro-dollars.
 6. A digest is SHA-256 in lower-case hexadecimal.
 """

@@ -15,6 +15,7 @@ from terraflow.verifier.formats import (
     open_checkpoint,
     parse_json,
 )
+from terraflow.verifier.packed import whole
 from terraflow.verifier.tree import leaf_hash, root_of_path
 
 _HEAD = re.compile(r"c2sp\.org/tlog-proof@v1\nindex (0|[1-9][0-9]{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n")
@@ -58,7 +59,7 @@ def verify_answer(raw: bytes, key: LogKey) -> Proven:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Refused("answer", "is not evidence of a request") from None
     proven = [_verify_named(part, key, f"record {at}") for at, part in enumerate(parts)]
-    records = {record["kind"]: record for record, _, _ in proven}
+    records = {record["kind"]: whole(record, f"record {at}") for at, (record, _, _) in enumerate(proven)}
     if not proven or any(record["request_id"] != request_id for record, _, _ in proven):
         raise Refused("answer", "has records of another request, or none")
     if len(records) != len(proven) or any(records.get(kind) != record for kind, record in shown.items()):

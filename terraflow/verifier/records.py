@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from terraflow.verifier.formats import RecordName, Refused, Unreadable, decode_base64, parse_objects
+from terraflow.verifier.formats import RecordName, Refused, Unreadable, parse_objects
 from terraflow.verifier.layout import RECORDS, bundle_name, tile_name
+from terraflow.verifier.packed import NOT_THOSE, tables_of
 from terraflow.verifier.tree import HASH, TILE, WIDTH, leaf_hash, perfect_root
 
 TOGETHER = 16
 """Records parsed at once: enough to save calls, few enough to stay in the processor's cache (8 to 32 are best)."""
-
-TABLES_BYTES_MAX = 64 * 1024 * 1024
-"""What packed tables may come to; the format's own bound."""
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{32}").fullmatch
 _NAMED_REQUEST = re.compile(rb'"request_id":"(req_[0-9a-f]{32})"').search
@@ -148,8 +145,8 @@ class _Facts:
             return "names no request"
         if not isinstance(time, str) or _TIME(time) is None:
             return "has no time of its own"
-        if "detached" in record and not _holds(record["detached"]):
-            return "holds packed tables that are not those of their digest"
+        if "detached" in record and tables_of(record["detached"]) is None:
+            return NOT_THOSE
         number = bytes.fromhex(request_id[4:])
         kind = record.get("kind")
         if kind == "outcome":
@@ -162,26 +159,6 @@ class _Facts:
         else:
             self.intents.append(number)
         return None
-
-
-def _holds(detached: Any) -> bool:
-    """Rule 3. Tables too long even for that are a digest alone, which says nothing that could be checked."""
-    match detached:
-        case {"bytes": int(size), "digest": str(digest), "fields": [*_], **rest} if set(rest) <= {"packed"}:
-            if "packed" not in rest:
-                return True
-            packed = decode_base64(rest["packed"]) if isinstance(rest["packed"], str) else None
-        case _:
-            return False
-    if packed is None or not 0 <= size <= TABLES_BYTES_MAX:
-        return False
-    unpacking = zlib.decompressobj()
-    try:
-        tables = unpacking.decompress(packed, size + 1)
-    except zlib.error:
-        return False
-    whole = unpacking.eof and not unpacking.unused_data and len(tables) == size
-    return whole and sha256(tables).hexdigest() == digest
 
 
 def read_listed(directory: Path, name: str, digests: dict[str, bytes]) -> bytes:

@@ -186,7 +186,7 @@ PLANTS = {
     "schema true": Plant(_altered(9, schema=True), records, "_Facts", _Lenient),
     "another kind": Plant(_altered(9, kind="remark"), records, "_Facts", _Lenient),
     "a time that is none": Plant(_altered(9, time="yesterday"), records, "_Facts", _Lenient),
-    "packed tables of another digest": Plant(_altered(9, detached=PACKED), records, "_holds", lambda _: True),
+    "packed tables of another digest": Plant(_altered(9, detached=PACKED), records, "tables_of", lambda _: {}),
     "an id that is none": Plant(_altered(9, request_id="req_"), records, "_Facts", _Lenient),
     "an outcome without intent": Plant(_altered(0, request_id="req_" + "f" * 32), verifier, "_Seen", _Forgetful),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from terraflow.app.keys import read_public_key
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.plan import Plan, decide_routes
 from terraflow.contracts.routes import Condition, RequestFacts
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.evidence import record
+from terraflow.evidence.checkpoint import origin
+from terraflow.evidence.note import verifier_key
+from terraflow.verifier.formats import Refused, parse_key
+from terraflow.verifier.proof import verify_answer
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
 from tests.harness.wire import MemoryWire
@@ -122,7 +128,17 @@ async def test_a_record_of_very_many_capabilities_holds_every_fact_too(tmp_path:
         intent, bundle = record.decode(entries[0].data), inside.parts.plane.bundles.active()
         assert isinstance(intent, record.Intent) and isinstance(bundle, Bundle)
         verdicts, plan = again(intent, bundle)
-        wire = MemoryWire("GET", f"/v1/evidence/{request_id}".encode(), inside.headers({}), b"")
-        await inside.parts.service.handle(wire)
+        while True:
+            wire = MemoryWire("GET", f"/v1/evidence/{request_id}".encode(), inside.headers({}), b"")
+            await inside.parts.service.handle(wire)
+            answer = json.loads(wire.answer)
+            if all(part["inclusion_proof"] for part in answer["records"]):
+                break
+            await asyncio.sleep(0.02)
+        key = verifier_key(origin("acme"), read_public_key(inside.folder.path / "keys" / "log.pub.pem"))
     assert len(verdicts) == 800 and plan == list(intent.plan)
-    assert len(json.loads(wire.answer)["decision"]["policy"]) == 800
+    assert len(answer["decision"]["policy"]) == 800
+    assert verify_answer(wire.answer, parse_key(key)).kinds == ("intent", "outcome")
+    answer["decision"]["policy"][0]["healthy"] = False
+    with pytest.raises(Refused):
+        verify_answer(json.dumps(answer).encode(), parse_key(key))
