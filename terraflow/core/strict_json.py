@@ -1,9 +1,11 @@
 """JSON from strangers, parsed so that no two readers can understand it differently.
 
 1. Refused: anything but UTF-8, duplicate keys, NaN and the infinities (1e400 too), integers that do not fit in 64
-   bits, lone surrogates, nesting deeper than `depth_max`, and a byte order mark.
+   bits, lone surrogates, nesting deeper than `depth_max`, a byte order mark, and more than `nodes_max` values and
+   names.
 2. An error names the rule, never the input.
-3. The cost is linear; the checks for rare faults run only when the bytes show a sign of them.
+3. The cost is linear; the checks for rare faults run only when the bytes show a sign of them. A value or a name costs
+   a hundred times what a byte of a long string does: they are counted in the bytes, before any is made.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ import re
 from typing import Any
 
 DEPTH_MAX = 64
+NODES_MAX = 250_000
+"""Parsed in some 50 ms."""
 
+# A string that nothing closes goes to the end, so that no byte is looked at twice.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 
@@ -26,8 +32,10 @@ class BadJson(ValueError):
         self.rule = rule
 
 
-def parse_json(raw: bytes, *, depth_max: int = DEPTH_MAX) -> Any:
+def parse_json(raw: bytes, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX) -> Any:
     """The value `raw` stands for, made of dict, list, str, int, float, bool and None. Raises BadJson."""
+    if len(raw) > nodes_max and nodes_at_most(raw) > nodes_max and not _few_outside_strings(raw, nodes_max):
+        raise BadJson(f"must not hold more than {nodes_max} values and names")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -41,7 +49,7 @@ def parse_json(raw: bytes, *, depth_max: int = DEPTH_MAX) -> Any:
     except ValueError:
         raise BadJson("must be valid JSON") from None
     # A document with no more brackets than the bound cannot be deeper than it.
-    if raw.count(b"[") + raw.count(b"{") > depth_max and _depth(value) > depth_max:
+    if raw.count(b"[") + raw.count(b"{") > depth_max and depth_of(value) > depth_max:
         raise BadJson(f"must not be nested deeper than {depth_max}")
     if b"\\u" in raw and _SURROGATE_ESCAPE.search(raw) is not None:
         _refuse_lone_surrogates(value)
@@ -76,7 +84,19 @@ def _constant(_: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
 
 
-def _depth(value: Any) -> int:
+def nodes_at_most(raw: bytes) -> int:
+    """At least as many as the values and names that `raw` holds, if it is JSON: each but one follows one of four bytes,
+    which may stand in strings as well."""
+    return 1 + raw.count(b",") + raw.count(b":") + raw.count(b"[") + raw.count(b"{")
+
+
+def _few_outside_strings(raw: bytes, nodes_max: int) -> bool:
+    """Whether it holds at most `nodes_max`, counted without what stands in strings, if there are few of these."""
+    return raw.count(b'"') <= 2 * nodes_max and nodes_at_most(_STRING.sub(b"", raw)) <= nodes_max
+
+
+def depth_of(value: Any) -> int:
+    """How many lists and objects stand in one another at the deepest place."""
     deepest, level = 0, [value]
     while level:
         below: list[Any] = []

@@ -16,6 +16,7 @@ from tests.harness.caller import CANARY, content_of, headers_of, until
 from tests.harness.checks import Checks
 from tests.harness.upstreams import COST, Upstreams, answer, completion, says
 from tests.providers.vendor import Vendor
+from trust.schema_work import ladder
 
 SCHEMA: Json = {
     "type": "object",
@@ -173,8 +174,8 @@ def test_the_schema_that_the_caller_asks_for(site: Site, vendor: Vendor, checks:
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": CANARY}, {"$ref": "https://example.org/schema"}, {"pattern": "(?=x)"}, {"pattern": "("}],
-    ids=["type", "reference", "look-around", "unclosed"],
+    [{"type": CANARY}, {"$ref": "https://example.org/schema"}, {"pattern": "(?=x)"}, {"pattern": "("}, ladder("anyOf", 32)],
+    ids=["type", "reference", "look-around", "unclosed", "ladder"],
 )
 def test_a_schema_of_the_callers_that_is_none(schema: Json, site: Site, vendor: Vendor, checks: Checks) -> None:
     calls = len(vendor.requests)

@@ -12,7 +12,6 @@ import msgspec
 from terraflow.contracts.schemas import Validator
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
-from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.gateway.attempts import call_of, open_trial, trial_abandoned, trial_answered, trial_failed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
@@ -31,39 +30,29 @@ async def check_answer(plane: Plane, x: Exchange) -> StepOutcome:
     """VALIDATION_REPAIRED is noted, or VALIDATION_BLOCKED ends the request."""
     assert x.resolution is not None
     validator = x.validator
-    if validator is None or x.answer is None or not _faults(validator, x.answer):
+    failed = None if validator is None or x.answer is None else _fault(validator, x.answer)
+    if validator is None or failed is None:
         return CONTINUE
-    repaired = x.resolution.workload.contract.output.repair and await _repair(plane, x)
-    if repaired and not _faults(validator, x.answer):
+    repaired = x.resolution.workload.contract.output.repair and await _repair(plane, x, failed)
+    if repaired and x.answer is not None and _fault(validator, x.answer) is None:
         x.reasons.append(Governed.VALIDATION_REPAIRED)
         return CONTINUE
     x.answer = None
     return Refuse(reason=Governed.VALIDATION_BLOCKED, detail="json_schema")
 
 
-def _faults(validator: Validator, answer: Answer) -> bool:
-    """Whether any choice's text is not JSON that satisfies the schema. A choice that calls tools is no answer yet: what
-    it says beside the call is not checked; one that has neither text nor call fails."""
-    return any(not _satisfies(validator, choice["message"]) for choice in answer.choices)
+def _fault(validator: Validator, answer: Answer) -> dict[str, Any] | None:
+    """The first choice's message whose text is not JSON that satisfies the schema. A choice that calls tools is no
+    answer yet: what it says beside the call is not checked; one that has neither text nor call fails."""
+    said = [choice["message"] for choice in answer.choices if not choice["message"].get("tool_calls")]
+    at = validator.first_fault([m["content"] if isinstance(m.get("content"), str) else "" for m in said])
+    return None if at is None else said[at]
 
 
-def _satisfies(validator: Validator, message: dict[str, Any]) -> bool:
-    text = message.get("content")
-    if message.get("tool_calls"):
-        return True
-    if not isinstance(text, str):
-        return False
-    try:
-        return validator.is_valid(parse_json(text.encode()))
-    except (BadJson, UnicodeEncodeError):
-        return False
-
-
-async def _repair(plane: Plane, x: Exchange) -> bool:
+async def _repair(plane: Plane, x: Exchange, failed_message: dict[str, Any]) -> bool:
     """One more call on the same capability, shown its own answer; False when it could not be made."""
-    assert x.answered_by is not None and x.answer is not None
-    assert x.validator is not None and x.resolution is not None
-    request = _with_repair(x.request_sent, x.answer, x.validator)
+    assert x.answered_by is not None and x.resolution is not None
+    request = _with_repair(x.request_sent, failed_message)
     definition = x.definition(x.answered_by.capability.id)
     worst_case = worst_case_of(definition, request, x.answered_by.output_tokens_max)
     limit = x.resolution.workload.survey.contract.request_limit_micro_usd
@@ -87,9 +76,8 @@ async def _repair(plane: Plane, x: Exchange) -> bool:
     return True
 
 
-def _with_repair(request: ModelRequest, answer: Answer, validator: Validator) -> ModelRequest:
+def _with_repair(request: ModelRequest, failed: dict[str, Any]) -> ModelRequest:
     """The request with the first answer that failed, and the ask to give one that does not."""
-    failed = next(choice["message"] for choice in answer.choices if not _satisfies(validator, choice["message"]))
     said = failed.get("content") or ""
     more = [{"role": "assistant", "content": said}, {"role": "user", "content": REPAIR_ASK}]
     document = {**request.document, "messages": [*request.messages, *more]}

@@ -11,7 +11,7 @@ from terraflow.contracts.capability import Capability
 from terraflow.contracts.contract import StreamRule
 from terraflow.contracts.plan import Decision, Plan, decide_routes
 from terraflow.contracts.routes import Condition, RequestFacts
-from terraflow.contracts.schemas import SchemaInvalid, compile_schema
+from terraflow.contracts.schemas import SchemaInvalid, compile_requested
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
@@ -84,7 +84,7 @@ def _apply_output_rules(x: Exchange) -> None:
     rules, request = workload.contract.output, x.request
     x.validator = workload.answer_schema
     if rules.requested_schema and request.output_schema:
-        x.validator = compile_schema(request.output_schema)
+        x.validator = compile_requested(request.output_schema)
     if rules.json_schema is not None and request.document.get("response_format") is None:
         wanted = {"name": "answer", "schema": rules.json_schema}
         asked = {"type": "json_schema", "json_schema": wanted}
