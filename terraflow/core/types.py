@@ -13,16 +13,11 @@ from enum import IntEnum, StrEnum
 from typing import Any, NewType
 
 MicroUsd = NewType("MicroUsd", int)
-TokenCount = NewType("TokenCount", int)
 Instant = NewType("Instant", int)
 """Microseconds since 1970-01-01T00:00:00Z."""
 
 RequestId = NewType("RequestId", str)
 """`req_` and 32 lower-case hexadecimal digits (128 random bits)."""
-TenantId = NewType("TenantId", str)
-ApplicationId = NewType("ApplicationId", str)
-WorkloadId = NewType("WorkloadId", str)
-CapabilityId = NewType("CapabilityId", str)
 
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 

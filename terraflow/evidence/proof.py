@@ -1,6 +1,6 @@
 """Proofs from tiles: that a leaf is in a tree, and that one tree continues another.
 
-Sources: RFC 6962 section 2.1.1 (audit path), 2.1.2 (consistency proof); C2SP tlog-proof for the text form.
+Sources: RFC 6962 section 2.1.1 (audit path); C2SP tlog-proof for the text form.
 Every subtree that a proof needs lies in published tiles; no leaf is read.
 """
 
@@ -46,24 +46,6 @@ def inclusion_path(index: int, size: int, read: ReadTile) -> list[bytes]:
         else:
             path.append(_subtree(low, middle, read))
             low = middle
-    return path[::-1]
-
-
-def consistency_path(old: int, size: int, read: ReadTile) -> list[bytes]:
-    """The proof that the tree of `size` leaves begins with the tree of `old` leaves; 0 < old <= size."""
-    if not 0 < old <= size:
-        raise ValueError("the older tree is empty, or is not the smaller one")
-    low, high, path = 0, size, []
-    while old != high:
-        middle = low + _split(high - low)
-        if old <= middle:
-            path.append(_subtree(middle, high, read))
-            high = middle
-        else:
-            path.append(_subtree(low, middle, read))
-            low = middle
-    if low:
-        path.append(_subtree(low, high, read))
     return path[::-1]
 
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 
 import msgspec
@@ -16,8 +15,6 @@ import msgspec
 PREFIX = "tf_"
 SECRET_BYTES = 32
 ID_BYTES = 8
-
-_FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -37,8 +34,3 @@ def make_key(random_text: Callable[[int], str], random_hex: Callable[[int], str]
 def key_digest(text: str) -> str:
     """The SHA-256 of a key, in lower-case hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def has_key_form(text: str) -> bool:
-    """Whether a text could be a key at all; what cannot needs no look-up."""
-    return _FORM.fullmatch(text) is not None

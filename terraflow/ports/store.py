@@ -96,7 +96,7 @@ class Claimed(msgspec.Struct, frozen=True):
     """The key is this request's now."""
 
 
-class Running(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True):
     """Another request holds the key and has not finished."""
 
     request_id: str
@@ -115,7 +115,7 @@ class Finished(msgspec.Struct, frozen=True):
     answer: bytes | None
 
 
-Claim = Claimed | Running | Conflicting | Finished
+Claim = Claimed | Held | Conflicting | Finished
 
 
 class KeyClaim(msgspec.Struct, frozen=True):
@@ -236,28 +236,12 @@ class Store(Protocol):
         """The holder of the API key with this digest, unless it is revoked or unknown."""
         ...
 
-    async def add_key(self, key: ApiKey) -> None:
-        """Keep a new API key's digest."""
-        ...
-
-    async def revoke_key(self, key_id: str, at: Instant) -> bool:
-        """End a key from now on; False if there is no such live key."""
-        ...
-
-    async def keys(self, tenant: str) -> Sequence[ApiKey]:
-        """A tenant's live keys, oldest first."""
-        ...
-
     async def active_sequence(self) -> int:
         """The sequence number of the envelope activated last, 0 before the first."""
         ...
 
     async def active_bundle(self) -> bytes | None:
         """The envelope activated last, None before the first."""
-        ...
-
-    async def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
-        """Make it the active one; False, and nothing changed, unless `sequence` is above the active one's."""
         ...
 
     async def claim(self, claim: KeyClaim, now: Instant) -> Claim:
@@ -308,10 +292,6 @@ class Store(Protocol):
 
     async def orphans(self) -> Sequence[Orphan]:
         """Every request that has not ended; on a running plane those in flight are among them."""
-        ...
-
-    async def budgets(self, tenant: str) -> Sequence[BudgetUse]:
-        """A tenant's counters."""
         ...
 
     async def drain(self) -> None:

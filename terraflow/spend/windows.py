@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from terraflow.core.budget import Window
@@ -14,21 +14,6 @@ HOUR_S = 3_600
 def window_key(window: Window, at: Instant) -> str:
     """The key of the window that holds an instant."""
     return _key(window, at // (HOUR_S * MICRO))
-
-
-def window_end(window: Window, at: Instant) -> Instant:
-    """The first instant after the window that holds `at`."""
-    start = _hour(at // (HOUR_S * MICRO))
-    if window is Window.HOUR:
-        end = start + timedelta(hours=1)
-    else:
-        end = (start.replace(day=1, hour=0) + timedelta(days=32)).replace(day=1)
-    return Instant(int(end.timestamp()) * MICRO)
-
-
-def seconds_left(window: Window, at: Instant) -> int:
-    """Whole seconds until the window ends, rounded up: a `Retry-After`. At least 1."""
-    return -((at - window_end(window, at)) // MICRO)
 
 
 @lru_cache(maxsize=64)

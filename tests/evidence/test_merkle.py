@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from terraflow.evidence import merkle
 from terraflow.evidence.merkle import TILE_WIDTH, TileMissing, Tree, grow, leaf_hash, load, node_hash, root
-from terraflow.evidence.proof import consistency_path, inclusion_path, root_at
+from terraflow.evidence.proof import inclusion_path, root_at
 from terraflow.evidence.tiles import tiles_of
 from terraflow.verifier import tree as verifier
 
@@ -103,36 +103,6 @@ def test_every_leaf_has_a_path_that_the_verifier_follows_to_the_root(size: int, 
     assert verifier.root_of_path(HASHES[index], index + 1, size, path) != root_at(size, BIG.read)
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.integers(1, 70_000), st.data())
-def test_a_consistency_path_leads_to_both_roots(size: int, data: st.DataObject) -> None:
-    old = data.draw(st.integers(1, size))
-    path = consistency_path(old, size, BIG.read)
-    assert _roots(old, size, root_at(old, BIG.read), path) == (root_at(old, BIG.read), root_at(size, BIG.read))
-
-
-def _roots(old: int, size: int, old_root: bytes, path: list[bytes]) -> tuple[bytes, bytes] | None:
-    """What RFC 9162 section 2.1.4.2 computes from a consistency proof: the older root and the newer one."""
-    if old == size:
-        return None if path else (old_root, old_root)
-    path = [old_root, *path] if old & (old - 1) == 0 else list(path)
-    here, last = old - 1, size - 1
-    while here & 1:
-        here, last = here >> 1, last >> 1
-    first = second = path[0]
-    for node in path[1:]:
-        if last == 0:
-            return None
-        if here & 1 or here == last:
-            first, second = node_hash(node, first), node_hash(node, second)
-            while not here & 1 and here:
-                here, last = here >> 1, last >> 1
-        else:
-            second = node_hash(second, node)
-        here, last = here >> 1, last >> 1
-    return (first, second) if last == 0 else None
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 70_000))
 def test_the_verifier_computes_the_same_roots_by_its_own_arithmetic(size: int) -> None:
@@ -150,8 +120,6 @@ def test_a_tile_that_is_missing_or_narrow_is_an_error_and_not_another_root() -> 
                 ask(tiles.read)
     with pytest.raises(ValueError):
         inclusion_path(5, 5, BIG.read)
-    with pytest.raises(ValueError):
-        consistency_path(0, 5, BIG.read)
 
 
 def test_a_leaf_and_a_node_never_hash_alike() -> None:

@@ -33,6 +33,7 @@ from terraflow.ports.store import (
     Store,
     StoreUnavailable,
 )
+from tests.storage.makers import budgets
 
 
 class _Over:
@@ -114,7 +115,7 @@ class LimitsRead(_Over):
             return found
         uses = {
             (use.level, use.of, use.window, use.window_key): use.reserved + use.posted
-            for use in await self._real.budgets(reservation.tenant)
+            for use in budgets(self._real, reservation.tenant)
         }
         for line in reservation.lines:
             used = uses.get((line.level, line.of, line.window, line.window_key), 0)

@@ -13,7 +13,7 @@ from terraflow.gateway.recover import recover
 from terraflow.gateway.running import Running
 from terraflow.ports.store import Entry, Reserved, Store, StoreUnavailable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
-from tests.storage.makers import SetClock, entry, line, request_id, reservation
+from tests.storage.makers import SetClock, budgets, entry, line, request_id, reservation
 
 LEFT = 300
 
@@ -67,7 +67,7 @@ async def test_every_request_that_was_left_is_closed_and_posted_as_it_must_be(st
     assert [one.get("cost_micro_usd", 0) for one in ended] == [7, 0] * (LEFT // 2)
     assert all(one["recovered"] for one in ended)
     assert over.most > 64, "one after the other they would each wait for the disk"
-    [use] = await store.budgets("acme")
+    [use] = budgets(store, "acme")
     assert (use.reserved, use.posted) == (0, 7 * LEFT // 2)
     assert await recover(store, SetClock(), Running()) == 0
 

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from terraflow.core.types import Instant
-from terraflow.ports.store import BudgetLine, Entry, KeyClaim, Reservation, StoredAnswer
+from terraflow.ports.store import BudgetLine, BudgetUse, Entry, KeyClaim, Reservation, StoredAnswer
 
 NOW = Instant(1_796_000_000_000_000)
 HOUR = 3_600_000_000
@@ -60,6 +60,12 @@ def answer(
     request: str, data: bytes = b"the answer", *, cache_key: str | None = None, tenant: str = "acme"
 ) -> StoredAnswer:
     return StoredAnswer(tenant, request, data, Instant(NOW + HOUR), cache_key, "cap")
+
+
+def budgets(store: object, tenant: str) -> list[BudgetUse]:
+    """A tenant's counters as they are committed."""
+    rows = store._database.read("counters_of_tenant", (tenant,))  # type: ignore[attr-defined]
+    return [BudgetUse(*row) for row in rows]
 
 
 def files_with(folder: Path, text: bytes) -> list[str]:

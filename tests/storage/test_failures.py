@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from terraflow.ports.store import Claimed, Erased, Reserved, Running, Settlement, StoreUnavailable
+from terraflow.ports.store import Claimed, Erased, Held, Reserved, Settlement, StoreUnavailable
 from terraflow.storage.sqlite.committer import NOTES_MAX
 from terraflow.storage.sqlite.folder import DATABASE, FolderInUse, plane_runs
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
-from tests.storage.makers import NOW, SetClock, answer, claim, entry, files_with, line, request_id, reservation
+from tests.storage.makers import NOW, SetClock, answer, budgets, claim, entry, files_with, line, request_id, reservation
 
 
 class Disk:
@@ -86,7 +86,7 @@ async def test_a_failed_commit_is_not_tried_again_and_everything_is_reopened(tmp
     assert disk.opened >= opened + 2
     arrived = moment == "fail_after"
     assert bool(await store.find_entries("acme", "app", lost)) is arrived
-    assert [b.reserved for b in await store.budgets("acme")] == [12 if arrived else 5]
+    assert [b.reserved for b in budgets(store, "acme")] == [12 if arrived else 5]
     assert await store.find_entries("acme", "app", waiting) == []
     await store.finish([entry(kept, "outcome")], [Settlement(f"{kept}/1", 5)])
     await asyncio.sleep(0.25)
@@ -302,7 +302,7 @@ async def test_a_key_whose_request_never_began_is_free_after_a_restart(tmp_path:
     await store.claim(claim(never, key="2" * 64), NOW)
     await store.close()
     store = open_store(tmp_path, clock=SetClock())
-    assert await store.claim(claim(request_id(), key="1" * 64), NOW) == Running(began)
+    assert await store.claim(claim(request_id(), key="1" * 64), NOW) == Held(began)
     assert await store.claim(claim(request_id(), key="2" * 64), NOW) == Claimed()
     await store.close()
 

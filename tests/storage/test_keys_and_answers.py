@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from terraflow.core.types import Instant
 from terraflow.ports.store import (
@@ -13,14 +12,15 @@ from terraflow.ports.store import (
     Claimed,
     Conflicting,
     Finished,
+    Held,
     KeyHolder,
     KeyOutcome,
-    Running,
     Settlement,
     Store,
-    StoreConflict,
     StoredAnswer,
 )
+from terraflow.storage.sqlite.store import SqliteStore
+from terraflow.storage.sqlite.tools import open_tools
 from tests.storage.makers import HOUR, NOW, SetClock, answer, claim, entry, line, request_id, reservation
 
 
@@ -31,7 +31,7 @@ def outcome(request: str, *, keep: bool = True) -> KeyOutcome:
 async def test_a_key_is_claimed_run_and_replayed(store: Store) -> None:
     a, b = request_id(), request_id()
     assert await store.claim(claim(a), NOW) == Claimed()
-    assert await store.claim(claim(b), NOW) == Running(a)
+    assert await store.claim(claim(b), NOW) == Held(a)
     assert await store.claim(claim(b, body="c" * 64), NOW) == Conflicting()
     await store.finish([entry(a, "outcome")], (), answer(a), outcome(a))
     assert await store.claim(claim(b), NOW) == Finished(a, 200, "PERMITTED", b"the answer")
@@ -57,7 +57,7 @@ async def test_an_expired_holders_key_is_free_and_its_late_end_is_not_the_new_ho
     assert await store.claim(claim(b), Instant(NOW + HOUR)) == Claimed()
     await store.finish([entry(a, "outcome")], (), None, outcome(a))
     await store.finish([entry(a, "more")], (), None, outcome(a, keep=False))
-    assert await store.claim(claim(a), Instant(NOW + HOUR - 1)) == Running(b)
+    assert await store.claim(claim(a), Instant(NOW + HOUR - 1)) == Held(b)
 
 
 async def test_a_key_without_its_answer_says_so(store: Store) -> None:
@@ -73,7 +73,7 @@ async def test_one_of_many_at_once_gets_the_key(store: Store) -> None:
     got = await asyncio.gather(*(store.claim(claim(r), NOW) for r in requests))
     assert got.count(Claimed()) == 1
     winner = requests[got.index(Claimed())]
-    assert got.count(Running(winner)) == 63
+    assert got.count(Held(winner)) == 63
 
 
 async def test_the_response_cache_finds_the_newest_answer_of_its_tenant_until_it_expires(
@@ -128,33 +128,22 @@ async def test_a_copy_is_as_old_as_its_original_and_erased_with_it(store: Store,
     assert (await store.erase(before=Instant(NOW + 1))).answers == 2
 
 
-async def test_api_keys_are_found_listed_and_revoked(store: Store) -> None:
+async def test_a_key_is_found_until_a_tool_revokes_it(store: SqliteStore) -> None:
     one = ApiKey("key_1", "acme", "app", "1" * 64, NOW)
-    two = ApiKey("key_2", "acme", "app", "2" * 64, Instant(NOW + 1))
-    await store.add_key(two)
-    await store.add_key(one)
-    assert await store.find_key("1" * 64) == KeyHolder("acme", "app", "key_1")
-    assert await store.find_key("3" * 64) is None
-    assert await store.keys("acme") == [one, two]
-    assert await store.keys("globex") == []
-    for same in (ApiKey("key_1", "acme", "app", "4" * 64, NOW), ApiKey("key_4", "acme", "app", "1" * 64, NOW)):
-        with pytest.raises(StoreConflict):
-            await store.add_key(same)
-    assert await store.revoke_key("key_1", NOW)
-    assert not await store.revoke_key("key_1", NOW)
-    assert not await store.revoke_key("key_9", NOW)
     assert await store.find_key("1" * 64) is None
-    assert await store.keys("acme") == [two]
+    with open_tools(store._database.path.parent) as tools:
+        tools.add_key(one)
+        assert await store.find_key("1" * 64) == KeyHolder("acme", "app", "key_1")
+        assert tools.revoke_key("key_1", NOW)
+    assert await store.find_key("1" * 64) is None
 
 
-async def test_a_bundle_is_activated_only_above_the_active_one(store: Store) -> None:
-    assert await store.active_bundle() is None
-    assert await store.activate_bundle(b"one", 5, NOW)
-    assert not await store.activate_bundle(b"same", 5, NOW)
-    assert not await store.activate_bundle(b"older", 4, NOW)
-    assert await store.active_bundle() == b"one"
-    assert await store.activate_bundle(b"two", 6, NOW)
-    assert await store.active_bundle() == b"two"
+async def test_the_store_sees_the_bundle_that_a_tool_activates(store: SqliteStore) -> None:
+    assert (await store.active_sequence(), await store.active_bundle()) == (0, None)
+    with open_tools(store._database.path.parent) as tools:
+        for sequence, envelope in ((5, b"one"), (6, b"two")):
+            assert tools.activate_bundle(envelope, sequence, NOW)
+            assert (await store.active_sequence(), await store.active_bundle()) == (sequence, envelope)
 
 
 async def test_orphans_carry_all_that_closing_them_needs(store: Store) -> None:

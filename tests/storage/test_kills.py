@@ -12,7 +12,7 @@ from terraflow.storage.sqlite.store import open_store
 from tests.storage.durability import Acknowledged, problems
 from tests.storage.killed_writer import TENANTS
 from tests.storage.kills import kill_once, kills
-from tests.storage.makers import SetClock, entry
+from tests.storage.makers import SetClock, budgets, entry
 
 
 def test_twenty_kills_under_load_lose_and_double_nothing(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_what_a_kill_left_open_is_found_and_can_be_closed(tmp_path: Path) 
         ending = Settlement(held.id, held.amount if held.chargeable else None)
         await store.finish([entry(orphan.request_id, "outcome", tenant=orphan.tenant)], [ending])
     assert await store.orphans() == []
-    assert [b.reserved for tenant in TENANTS for b in await store.budgets(tenant)] == [0, 0, 0, 0]
+    assert [b.reserved for tenant in TENANTS for b in budgets(store, tenant)] == [0, 0, 0, 0]
     await store.close()
     assert problems(folder, acknowledged) == []
 

@@ -27,7 +27,7 @@ from terraflow.ports.store import (
 )
 from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.store import open_store
-from tests.storage.makers import SetClock, entry, line, request_id, reservation
+from tests.storage.makers import SetClock, budgets, entry, line, request_id, reservation
 
 LIMIT = 1_000
 
@@ -75,7 +75,7 @@ async def overspend(store: Store | RacyStore, callers: int = 64) -> int:
 
 async def test_64_callers_on_a_small_budget_overspend_nothing(store: Store) -> None:
     assert await overspend(store) == 0
-    (budget,) = await store.budgets("acme")
+    (budget,) = budgets(store, "acme")
     assert budget.reserved == 0 and 0 < budget.posted <= LIMIT
 
 
@@ -166,7 +166,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @invariant()
     def counters_agree(self) -> None:
-        found = {(b.level, b.of): [b.reserved, b.posted] for b in self.runner.run(self.store.budgets("acme"))}
+        found = {(b.level, b.of): [b.reserved, b.posted] for b in budgets(self.store, "acme")}
         assert {key: found.get(key, [0, 0]) for key in COUNTERS} == dict(zip(COUNTERS, self.model, strict=True))
 
     def teardown(self) -> None:

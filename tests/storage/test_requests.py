@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from terraflow.ports.store import Entry, KeyOutcome, NoRoom, Reserved, Settlement, Store, StoreConflict
-from tests.storage.makers import NOW, answer, claim, entry, line, request_id, reservation
+from tests.storage.makers import NOW, answer, budgets, claim, entry, line, request_id, reservation
 
 
 async def used(store: Store, tenant: str = "acme") -> list[tuple[str, int, int]]:
-    return [(b.level, b.reserved, b.posted) for b in await store.budgets(tenant)]
+    return [(b.level, b.reserved, b.posted) for b in budgets(store, tenant)]
 
 
 async def test_leaves_get_consecutive_indexes_in_commit_order(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from terraflow.core.types import Instant
-from terraflow.ports.store import Claim, Claimed, Conflicting, Finished, KeyClaim, KeyOutcome, Running
+from terraflow.ports.store import Claim, Claimed, Conflicting, Finished, Held, KeyClaim, KeyOutcome
 from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.connection import Database
 
@@ -24,7 +24,7 @@ class Claims:
                 if body_digest != claim.body_digest:
                     return Conflicting()
                 if status is None:
-                    return Running(request_id)
+                    return Held(request_id)
                 return Finished(request_id, status, reason, self._answers.of_request(claim.tenant, request_id, now))
         self._database.write(
             "take_claim",

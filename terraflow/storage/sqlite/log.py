@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from terraflow.evidence.tiles import ENTRY_BYTES_MAX
 from terraflow.ports.store import Entry, RecordedEntry
 from terraflow.storage.sqlite.connection import Database
 
@@ -17,9 +18,6 @@ INDEX_BITS = 40
 INDEX_MASK = (1 << INDEX_BITS) - 1
 TENANTS_MAX = 10_000
 """Tenants whose next index is kept in memory."""
-
-ENTRY_BYTES_MAX = 65_535
-"""What the log's published form can carry (C2SP tlog-tiles: an entry's length is a uint16)."""
 
 INTENT = "intent"
 OUTCOME = "outcome"

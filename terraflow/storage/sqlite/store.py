@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from terraflow.core.types import Instant
 from terraflow.ports.runtime import Clock
 from terraflow.ports.store import (
-    ApiKey,
-    BudgetUse,
     CachedAnswer,
     Claim,
     Entry,
@@ -32,9 +30,8 @@ from terraflow.ports.store import (
     Settlement,
     StoredAnswer,
 )
-from terraflow.storage.sqlite import keys, recovery
+from terraflow.storage.sqlite import keys
 from terraflow.storage.sqlite.answers import Answers
-from terraflow.storage.sqlite.checkpoints import Checkpointer
 from terraflow.storage.sqlite.claims import Claims
 from terraflow.storage.sqlite.committer import Committer
 from terraflow.storage.sqlite.connection import Connect, Database
@@ -44,6 +41,8 @@ from terraflow.storage.sqlite.keys import Write
 from terraflow.storage.sqlite.ledger import SqliteLedger
 from terraflow.storage.sqlite.log import Log
 from terraflow.storage.sqlite.money import Money
+from terraflow.storage.sqlite.orphans import find_orphans
+from terraflow.storage.sqlite.wal_checkpoints import WalCheckpoints
 
 T = TypeVar("T")
 
@@ -62,14 +61,14 @@ class SqliteStore:
         self._answers = Answers(database, answer_key)
         self._claims = Claims(database, self._answers)
         self._committer = Committer(database, self)
-        self._checkpointer = Checkpointer(database, self._committer)
+        self._wal = WalCheckpoints(database, self._committer)
         self._closed = False
         self.ledger = SqliteLedger(database.sibling(), self._transact)
 
     def closing(self) -> None:
         """Part of the batch, called by the committer."""
         self._money.write_changes()
-        self._checkpointer.wrote()
+        self._wal.wrote()
 
     def forget(self) -> None:
         """Part of the batch, called by the committer."""
@@ -80,18 +79,6 @@ class SqliteStore:
         """See the port."""
         return keys.find(self._database, digest)
 
-    async def add_key(self, key: ApiKey) -> None:
-        """See the port. An id or a digest used before: StoreConflict."""
-        await self._committer.submit(partial(keys.add, self._database.write, key))
-
-    async def revoke_key(self, key_id: str, at: Instant) -> bool:
-        """See the port."""
-        return await self._committer.submit(partial(keys.revoke, self._database.write, key_id, at))
-
-    async def keys(self, tenant: str) -> Sequence[ApiKey]:
-        """See the port."""
-        return [ApiKey(*row) for row in self._database.read("live_api_keys", (tenant,))]
-
     async def active_sequence(self) -> int:
         """See the port."""
         rows = self._database.read("active_sequence")
@@ -101,11 +88,6 @@ class SqliteStore:
         """See the port."""
         rows = self._database.read("active_bundle")
         return rows[0][0] if rows else None
-
-    async def activate_bundle(self, envelope: bytes, sequence: int, at: Instant) -> bool:
-        """See the port."""
-        run = partial(keys.activate_bundle, self._database.write, envelope, sequence, at)
-        return await self._committer.submit(run)
 
     async def claim(self, claim: KeyClaim, now: Instant) -> Claim:
         """See the port."""
@@ -162,16 +144,12 @@ class SqliteStore:
             if not more:
                 break
         if total:
-            await self._checkpointer.empty()
+            await self._wal.empty()
         return Erased(total)
 
     async def orphans(self) -> Sequence[Orphan]:
         """See the port."""
-        return recovery.find_orphans(self._database, self._money)
-
-    async def budgets(self, tenant: str) -> Sequence[BudgetUse]:
-        """See the port."""
-        return [BudgetUse(*row) for row in self._database.read("counters_of_tenant", (tenant,))]
+        return find_orphans(self._database, self._money)
 
     async def drain(self) -> None:
         """See the port."""
@@ -185,7 +163,7 @@ class SqliteStore:
         try:
             await self._committer.drain()
         finally:
-            self._checkpointer.stop()
+            self._wal.stop()
             self._committer.stop()
             self._database.close()
             self._release()

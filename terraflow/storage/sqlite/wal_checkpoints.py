@@ -24,14 +24,14 @@ LOG_FRAMES_MAX = 4_000
 """16 MB of 4 KiB pages."""
 
 
-class Checkpointer:
+class WalCheckpoints:
     """Moves the log once a second while anything is written."""
 
     def __init__(self, database: Database, committer: Committer) -> None:
         self._database = database
         self._committer = committer
         self._connection = database.sibling()
-        self._worker = Worker("terraflow-checkpoint")
+        self._worker = Worker("terraflow-wal")
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
         self._owed = False
