@@ -174,7 +174,13 @@ def test_the_schema_that_the_caller_asks_for(site: Site, vendor: Vendor, checks:
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": CANARY}, {"$ref": "https://example.org/schema"}, {"pattern": "(?=x)"}, {"pattern": "("}, ladder("anyOf", 32)],
+    [
+        {"type": CANARY},
+        {"$ref": "https://example.org/schema"},
+        {"pattern": "(?=x)"},
+        {"pattern": "("},
+        ladder("anyOf", 32),
+    ],
     ids=["type", "reference", "look-around", "unclosed", "ladder"],
 )
 def test_a_schema_of_the_callers_that_is_none(schema: Json, site: Site, vendor: Vendor, checks: Checks) -> None:
