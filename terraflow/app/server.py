@@ -33,6 +33,9 @@ log = logging.getLogger("terraflow.server")
 
 BACKLOG = 1024
 GC_EVERY = 20_000
+DRAIN_SHARE = 0.8
+"""The part of `drain_s` in which requests may finish; what has not is ended then, and answered and recorded in the
+rest."""
 TASK_END_S = 1.0
 """How long a cancelled request may take to let go."""
 _ADVICE = {
@@ -99,6 +102,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
 
     def draining() -> None:
         parts.service.draining = True
+        asyncio.get_running_loop().call_later(settings.drain_s * DRAIN_SHARE, parts.plane.running.stop)
 
     server = _Server(_config(settings, parts), lambda: listening(url), draining)
     try:

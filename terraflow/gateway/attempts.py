@@ -105,9 +105,9 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     is posted, whatever ended it."""
     rule = RECOVERY[failed.failure]
     capability = trial.route.capability.id
-    if rule.blames_provider:
+    if rule.blames_provider and not _asked_too_much(x, failed.failure):
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
-    elif failed.reached or failed.status is not None:
+    elif not rule.blames_provider and (failed.reached or failed.status is not None):
         plane.health.succeeded(capability)
     else:
         plane.health.abandoned(capability)
@@ -118,10 +118,20 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     _ended(plane, x, trial, failed.failure, usage, whole=whole)
 
 
+def _asked_too_much(x: Exchange, failure: Failure) -> bool:
+    """Whether the failure may come of what the caller alone chose: a deadline below the contract's, or several choices
+    from an engine that gives one. A capability's health is everybody's, and no caller may spoil it."""
+    assert x.resolution is not None
+    if failure is Failure.TIMEOUT:
+        chosen = x.declared.deadline_ms
+        return chosen is not None and chosen < x.resolution.workload.contract.deadline_ms
+    return failure is Failure.MALFORMED and x.request.choices > 1
+
+
 def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
-    """The caller left: the provider's or our count is posted, the worst case where nobody can know."""
+    """The call was broken off from our side (the caller left, the plane stops): the provider's or our count is posted, the worst case where nobody can know."""
     plane.health.abandoned(trial.route.capability.id)
-    _ended(plane, x, trial, None, counted, whole=counted is None, result="caller_left")
+    _ended(plane, x, trial, None, counted, whole=counted is None, result="broken_off")
 
 
 def _ended(

@@ -2,7 +2,8 @@
 
 1. Only the provider's own faults count (the recovery table says which); a caller's bad request never does.
 2. `faults_max` faults in a row make it unhealthy for `rest_s` seconds, or for as long as its `Retry-After` asks, at
-   most `rest_max_s`. After the rest one call is let through: a success makes it healthy, a fault starts a new rest.
+   most `rest_max_s`. After the rest one call is let through, and one more for each `rest_s` that it
+   takes: a success makes it healthy, a fault starts a new rest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
 class _State(msgspec.Struct):
     faults: int = 0
     rests_until: float = 0.0
-    probing: bool = False
+    probing_since: float | None = None
 
 
 class Health:
@@ -36,7 +37,8 @@ class Health:
         state = self._states.get(capability)
         if state is None or state.faults < self._rule.faults_max:
             return True
-        return now >= state.rests_until and not state.probing
+        probing = state.probing_since is not None and now < state.probing_since + self._rule.rest_s
+        return now >= state.rests_until and not probing
 
     def recent_faults(self, capability: str) -> int:
         """Faults in a row so far."""
@@ -52,7 +54,7 @@ class Health:
         """A call starts: on a resting capability it is the probe, and no other is let through beside it."""
         state = self._states.get(capability)
         if state is not None and state.faults >= self._rule.faults_max and now >= state.rests_until:
-            state.probing = True
+            state.probing_since = now
 
     def succeeded(self, capability: str) -> None:
         """A call was answered, or refused for a reason that is the caller's."""
@@ -62,7 +64,7 @@ class Health:
         """A call failed by the provider's own fault."""
         state = self._states.setdefault(capability, _State())
         state.faults += 1
-        state.probing = False
+        state.probing_since = None
         if state.faults >= self._rule.faults_max:
             rest = self._rule.rest_s if retry_after_s is None else max(self._rule.rest_s, retry_after_s)
             state.rests_until = now + min(rest, self._rule.rest_max_s)
@@ -71,4 +73,4 @@ class Health:
         """A call ended without telling anything: its caller left, or its deadline was short."""
         state = self._states.get(capability)
         if state is not None:
-            state.probing = False
+            state.probing_since = None

@@ -22,7 +22,7 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Ending, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.running import CallerLeft, PlaneStops
 from terraflow.gateway.stages.admit import admit
 from terraflow.gateway.stages.answer_from_cache import answer_from_cache
 from terraflow.gateway.stages.call_provider import call_provider
@@ -70,7 +70,7 @@ STAGES: tuple[Stage, ...] = (
 
 async def govern(plane: Plane, x: Exchange) -> Closed | None:
     """Run the steps and close the request; None when a stream flows, which `end_flow` must close."""
-    plane.running.opened(x.request_id)
+    plane.running.opened(x.request_id, x.presence)
     ending = await _steps(plane, x)
     if ending is None and x.flow is not None:
         return None
@@ -91,6 +91,8 @@ async def _steps(plane: Plane, x: Exchange) -> Ending:
             return Refuse(reason=Governed.EVIDENCE_UNAVAILABLE)
         except CallerLeft:
             return Refuse(reason=Governed.CANCELLED, detail="caller_left")
+        except PlaneStops:
+            return Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped")
         except Exception as fault:
             # The type and place of a fault are ours; its text may hold a request's content, and stays out.
             log.error("step %d failed: %s", stage.step, place_of(fault))

@@ -11,40 +11,55 @@ import asyncio
 from types import TracebackType
 
 
-class CallerLeft(Exception):
+class Interrupted(Exception):
+    """A wait was ended from outside the request."""
+
+
+class CallerLeft(Interrupted):
     """The caller closed its connection before the answer was whole."""
 
 
-class Presence:
-    """Whether the caller is still there, and how to stop waiting when it is not.
+class PlaneStops(Interrupted):
+    """The plane stops, and the request has had its time."""
 
-    `with presence:` is a wait that the caller's leaving ends with CallerLeft.
+
+class Presence:
+    """Whether the request may go on waiting, and how to stop it when it may not.
+
+    `with presence:` is a wait that the caller's leaving ends with CallerLeft, the plane's stopping with PlaneStops.
     """
 
-    __slots__ = ("_interrupt", "left")
+    __slots__ = ("_interrupt", "_why")
 
     def __init__(self) -> None:
-        self.left = False
+        self._why: type[Interrupted] | None = None
         self._interrupt: asyncio.Task[object] | None = None
 
     def leave(self) -> None:
         """The caller is gone: end the current wait, if there is one, and every later one at its start."""
-        self.left = True
+        self._end(CallerLeft)
+
+    def stop(self) -> None:
+        """The plane stops: the same."""
+        self._end(PlaneStops)
+
+    def _end(self, why: type[Interrupted]) -> None:
+        self._why = self._why or why
         if self._interrupt is not None:
             self._interrupt.cancel()
 
     def __enter__(self) -> None:
-        if self.left:
-            raise CallerLeft
+        if self._why is not None:
+            raise self._why
         self._interrupt = asyncio.current_task()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._interrupt = self._interrupt, None
-        if kind is asyncio.CancelledError and self.left and task is not None:
+        if kind is asyncio.CancelledError and self._why is not None and task is not None:
             task.uncancel()
-            raise CallerLeft from None
+            raise self._why from None
 
 
 class Running:
@@ -52,6 +67,7 @@ class Running:
 
     def __init__(self) -> None:
         self._open: dict[str, asyncio.Event | None] = {}
+        self._present: dict[str, Presence] = {}
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -61,18 +77,25 @@ class Running:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, request_id: str) -> None:
+    def opened(self, request_id: str, presence: Presence) -> None:
         """The request is inside now."""
         self._open[request_id] = None
+        self._present[request_id] = presence
         self._empty.clear()
 
     def ended(self, request_id: str) -> None:
         """The request's outcome is recorded. Idempotent."""
         event = self._open.pop(request_id, None)
+        self._present.pop(request_id, None)
         if event is not None:
             event.set()
         if not self._open:
             self._empty.set()
+
+    def stop(self) -> None:
+        """The plane stops: end every request's waiting, so that each is closed and recorded as what it is."""
+        for presence in list(self._present.values()):
+            presence.stop()
 
     async def wait(self, request_id: str, timeout_s: float) -> bool:
         """True once the request has ended, or is not inside; False when the time ran out first."""

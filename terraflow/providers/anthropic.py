@@ -40,12 +40,12 @@ class AnthropicProvider:
 
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
-        body = _encode(translate_request(self._model, self._thinking, call))
+        body = _encode(translate_request(self._model, self._thinking, call, stream=False))
         return parse_answer(await self._channel.fetch(body, call.timeout_s))
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""
-        body = _encode(translate_request(self._model, self._thinking, call))
+        body = _encode(translate_request(self._model, self._thinking, call, stream=True))
         events = await self._channel.events(body, call.timeout_s)
         translator = EventTranslator()
         try:

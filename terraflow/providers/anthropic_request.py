@@ -63,8 +63,8 @@ def unsupported(*fields: str) -> ProviderFailure:
     return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=fields)
 
 
-def translate_request(model: str, thinking: Thinking, call: Call) -> Json:
-    """The Messages body of a call. Raises ProviderFailure: UNSUPPORTED_FIELD, REJECTED_CONTENT."""
+def translate_request(model: str, thinking: Thinking, call: Call, *, stream: bool) -> Json:
+    """The Messages body of a call; `stream` is how the vendor is to answer. Raises ProviderFailure: UNSUPPORTED_FIELD, REJECTED_CONTENT."""
     document = {key: value for key, value in call.request.document.items() if value is not None}
     _refuse_unknown(document)
     system, turns = _translate_messages(document["messages"])
@@ -95,7 +95,7 @@ def translate_request(model: str, thinking: Thinking, call: Call) -> Json:
     if output is not None:
         body["output_config"] = {"format": output}
     thinking.apply(body, document, call)
-    if call.request.stream:
+    if stream:
         body["stream"] = True
     return body
 

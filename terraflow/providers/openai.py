@@ -30,12 +30,13 @@ class OpenAiProvider:
 
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
-        body = request_body(self._model, self._dialect, call)
+        body = request_body(self._model, self._dialect, call, stream=False)
         return parse_answer(await self._channel.fetch(body, call.timeout_s), call)
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""
-        events = await self._channel.events(request_body(self._model, self._dialect, call), call.timeout_s)
+        body = request_body(self._model, self._dialect, call, stream=True)
+        events = await self._channel.events(body, call.timeout_s)
         parser = ChunkParser(call)
         try:
             while not parser.done and (batch := await events.read()):

@@ -184,15 +184,16 @@ _FINISHES: dict[str, str | None] = {
 """OpenAI's words, and those of engines that keep their own; "abort" and whatever else is not a whole answer."""
 
 
-def request_body(model: str, dialect: Dialect, call: Call) -> bytes:
-    """The JSON that is sent for a call."""
+def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> bytes:
+    """The JSON that is sent for a call. `stream` is how the vendor is to answer, which is not always how the caller
+    asked: a stream that must be whole before it may go is called for whole."""
     document = call.request.document
     body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
     messages = document["messages"]
     left_behind = ("thinking_blocks",) if dialect is Dialect.SELF_HOSTED else ("thinking_blocks", "reasoning_content")
     if any(field in message for message in messages for field in left_behind):
         body["messages"] = [{k: v for k, v in message.items() if k not in left_behind} for message in messages]
-    if call.request.stream:
+    if stream:
         body.update(_STREAM)
     return _encode(body)
 
@@ -300,8 +301,11 @@ def _usage(wire: _Usage) -> Usage:
     out = wire.completion_tokens_details or _OutputDetails()
     cached, written, heard = into.cached_tokens or 0, into.cache_write_tokens or 0, into.audio_tokens or 0
     thought, spoken = out.reasoning_tokens or 0, out.audio_tokens or 0
+    if cached + written + heard > wire.prompt_tokens:
+        # These are parts of the prompt: a part that is larger than the whole is no count to pay by.
+        raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
     return Usage(
-        input=max(0, wire.prompt_tokens - cached - written - heard),
+        input=wire.prompt_tokens - cached - written - heard,
         cached_input=cached,
         cache_write=written,
         audio_input=heard,

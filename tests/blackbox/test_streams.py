@@ -237,7 +237,7 @@ def test_the_vendor_is_left_when_the_caller_leaves(site: Site, vendor: Vendor, c
     until(lambda: len(vendor.closed_at) > left)
     outcome = checks.outcome(site.caller, streamed.request_id, Governed.CANCELLED, detail="caller_left")
     [attempt] = outcome["attempts"]
-    assert (attempt["failure"], attempt["estimated"]) == ("caller_left", True)
+    assert (attempt["failure"], attempt["estimated"]) == ("broken_off", True)
     assert attempt["usage"]["output"] == 3, "ten characters, four a token"
     assert outcome["cost_micro_usd"] == attempt["usage"]["input"] + 2 * 3
 

@@ -94,7 +94,7 @@ POINTS = [
     Point("classify", "collect"),
     Point("classify", "class_of"),
     Point("classify", "_defaults"),
-    Point("plane.scanner", "scan"),
+    Point("plane.scanner", "steps"),
     Point("plan_routes", "decide_routes"),
     Point("plan_routes", "worst_case_of"),
     Point("plan_routes", "RequestFacts"),
@@ -180,7 +180,7 @@ async def test_a_fault_before_the_call_makes_none(inside: Inside, point: Point, 
             heard = await inside.chat(body, **headers())
     assert nothing_is_held(inside)
     if (point, kind) in MEANT:
-        assert (heard.status, inside.upstream_calls) == (200, calls + 1)
+        assert (heard.status, inside.upstream_calls) == (200, calls + 1), heard
         return
     assert inside.upstream_calls == calls, heard
     assert heard.status >= 400

@@ -62,3 +62,11 @@ def test_capabilities_do_not_share_their_health() -> None:
     health = Health(RULE)
     sick(health)
     assert health.healthy("other", 0)
+
+
+def test_a_probe_that_takes_long_lets_another_beside_it() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.began("m", 10.0)
+    assert not health.healthy("m", 19.9)
+    assert health.healthy("m", 20.0)

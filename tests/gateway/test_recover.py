@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from terraflow.gateway.recover import recover
-from terraflow.gateway.running import Running
+from terraflow.gateway.running import Presence, Running
 from terraflow.ports.store import Entry, Reserved, Store, StoreUnavailable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from tests.storage.makers import SetClock, budgets, entry, line, request_id, reservation
@@ -83,6 +83,6 @@ async def test_one_that_cannot_be_closed_is_told_of_and_does_not_keep_the_others
 async def test_what_runs_is_left_alone(store: SqliteStore) -> None:
     left = await leave(store, 2)
     running = Running()
-    running.opened(left[0])
+    running.opened(left[0], Presence())
     assert await recover(store, SetClock(), running) == 1
     assert [orphan.request_id for orphan in await store.orphans()] == left[:1]

@@ -53,3 +53,20 @@ async def test_what_was_never_sent_says_nothing_about_health(tmp_path: Path) -> 
         health.failed("m", clock.monotonic(), None)
         assert (await inside.chat(BODY)).headers["x-terraflow-reason"] == Governed.PROVIDER_REJECTED_REQUEST
         assert health.recent_faults("m") == 1
+
+
+async def test_a_deadline_of_the_callers_own_spoils_nobodys_capability(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m", {"latency_ms": 300})))) as inside:
+        health = inside.parts.plane.health
+        for _ in range(6):
+            heard = await inside.chat(BODY, **{"x-terraflow-deadline-ms": "30"})
+            assert heard.headers["x-terraflow-reason"] == Governed.DEADLINE_EXPIRED
+        assert health.recent_faults("m") == 0
+        assert (await inside.chat(BODY)).status == 200
+
+
+async def test_a_deadline_of_the_contract_does_blame_the_capability(tmp_path: Path) -> None:
+    slow = purpose("w", sim("m", {"latency_ms": 300}), deadline_ms=30)
+    async with plane_inside(tmp_path / "data", document(slow)) as inside:
+        await inside.chat(BODY)
+        assert inside.parts.plane.health.recent_faults("m") == 1

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from terraflow.gateway.running import CallerLeft, Presence, Running
+from terraflow.gateway.running import CallerLeft, PlaneStops, Presence, Running
 
 
 async def test_a_waiter_is_woken_when_the_request_ends() -> None:
     running = Running()
-    running.opened("r")
+    running.opened("r", Presence())
     waiter = asyncio.create_task(running.wait("r", 5))
     await asyncio.sleep(0)
     running.ended("r")
@@ -19,7 +19,7 @@ async def test_a_waiter_is_woken_when_the_request_ends() -> None:
 
 async def test_waiting_ends_with_the_time_given_and_an_unknown_one_has_ended() -> None:
     running = Running()
-    running.opened("r")
+    running.opened("r", Presence())
     assert not await running.wait("r", 0.01)
     assert await running.wait("nobody", 0.01)
 
@@ -27,8 +27,8 @@ async def test_waiting_ends_with_the_time_given_and_an_unknown_one_has_ended() -
 async def test_drained_when_the_last_one_left() -> None:
     running = Running()
     assert await running.drained(0.01)
-    running.opened("a")
-    running.opened("b")
+    running.opened("a", Presence())
+    running.opened("b", Presence())
     running.ended("a")
     assert not await running.drained(0.01)
     running.ended("b")
@@ -84,3 +84,20 @@ async def test_a_real_cancellation_stays_one() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_plane_that_stops_ends_every_wait_inside_it() -> None:
+    running, presences = Running(), [Presence(), Presence()]
+    for number, presence in enumerate(presences):
+        running.opened(f"r{number}", presence)
+
+    async def work(presence: Presence) -> None:
+        with presence:
+            await asyncio.sleep(30)
+
+    tasks = [asyncio.create_task(work(presence)) for presence in presences]
+    await asyncio.sleep(0)
+    running.stop()
+    for task in tasks:
+        with pytest.raises(PlaneStops):
+            await asyncio.wait_for(task, 1)

@@ -13,7 +13,7 @@ import pytest
 from terraflow.core.types import Instant
 from terraflow.evidence import record
 from terraflow.gateway.recover import REMEMBERED_MAX, RecoveryLoop, Unrecorded, recover
-from terraflow.gateway.running import Running
+from terraflow.gateway.running import Presence, Running
 from terraflow.ports.store import (
     Claimed,
     Entry,
@@ -76,7 +76,7 @@ async def taken(store: Store) -> bool:
 async def test_a_claim_of_a_request_that_left_nothing_else_is_freed_once_it_no_longer_runs(store: SqliteStore) -> None:
     a, running = request_id(), Running()
     await store.claim(claim(a), NOW)
-    running.opened(a)
+    running.opened(a, Presence())
     assert await recover(store, CLOCK, running) == 0
     assert await taken(store)
     running.ended(a)

@@ -21,11 +21,12 @@ TOOL = {
     "function": {"name": "weather", "description": "d", "parameters": PARAMETERS, "strict": True},
 }
 SENT_TOOL = {"name": "weather", "description": "d", "input_schema": PARAMETERS, "strict": True}
-MARK = {"type": "ephemeral", "ttl": "1h"}
+MARK = {"type": "ephemeral", "ttl": "5m"}
 
 
 def translated(dialect: Dialect = Dialect.CURRENT, **fields: Any) -> dict[str, Any]:
-    return translate_request("claude", Thinking(dialect), call(**fields))
+    asked = call(**fields)
+    return translate_request("claude", Thinking(dialect), asked, stream=asked.request.stream)
 
 
 def body_of(**fields: Any) -> dict[str, Any]:

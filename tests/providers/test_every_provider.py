@@ -61,6 +61,14 @@ async def test_a_whole_answer(kind: ProviderKind):
 
 
 @every
+async def test_an_answer_asked_for_whole_comes_whole_though_its_caller_asked_for_a_stream(kind: ProviderKind):
+    """A stream that must be checked before it may go is collected: the vendor must not be told to stream."""
+    async with playing(kind, Act(text=TEXT)) as (provider, _):
+        answer = await provider.complete(call(stream=True))
+    assert answer.choices[0]["message"]["content"] == TEXT
+
+
+@every
 async def test_a_streamed_answer(kind: ProviderKind):
     usage = SimulatedUsage(input=11, output=7, cached_input=3, cache_write=2, reasoning=5)
     async with playing(kind, Act(text=TEXT, usage=usage, chunks=6)) as (provider, _):

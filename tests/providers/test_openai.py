@@ -152,6 +152,15 @@ async def test_a_vendor_that_names_no_usage_is_counted_and_marked():
     assert answer.usage.input == 25
 
 
+async def test_a_part_of_the_prompt_that_is_larger_than_the_prompt_is_no_count():
+    body = whole()
+    body["usage"] = {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 11}}
+    async with facing(says(200, body)) as (provider, _):
+        with pytest.raises(ProviderFailure) as caught:
+            await provider.complete(call())
+    assert caught.value.failure is Failure.MALFORMED
+
+
 async def test_several_choices_and_mixed_tool_calls_of_a_stream():
     def called(index: int, **function: str) -> dict[str, Any]:
         first = {"id": f"c{index}", "type": "function"} if "name" in function else {}

@@ -15,7 +15,7 @@ from terraflow.gateway.mouths import openai_chat
 from terraflow.gateway.mouths.errors import governed_error
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.running import CallerLeft, PlaneStops
 from terraflow.gateway.stages.settle_flow import flow_failed
 from terraflow.ports.upstream import ProviderFailure
 
@@ -83,6 +83,8 @@ async def _pass_through(
                     await wire.send_event(event)
     except CallerLeft:
         return Refuse(reason=Governed.CANCELLED, detail="caller_left")
+    except PlaneStops:
+        return Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped")
     except ProviderFailure as failed:
         return flow_failed(failed, x.deadline - plane.clock.monotonic())
     except Exception as fault:

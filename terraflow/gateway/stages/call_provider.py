@@ -19,7 +19,7 @@ from terraflow.gateway.flow import Flow
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import Ended, Retry, decide_next
 from terraflow.gateway.routing import hold, take_route
-from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.running import Interrupted
 from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
 
@@ -96,7 +96,7 @@ async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | Non
     except ProviderFailure as failed:
         trial_failed(plane, x, trial, failed, None)
         return failed
-    except CallerLeft:
+    except Interrupted:
         trial_abandoned(plane, x, trial, None)
         raise
     trial_answered(plane, x, trial, answer.usage)

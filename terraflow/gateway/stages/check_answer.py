@@ -16,7 +16,7 @@ from terraflow.gateway.attempts import call_of, open_trial, trial_abandoned, tri
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
-from terraflow.gateway.running import CallerLeft
+from terraflow.gateway.running import Interrupted
 from terraflow.gateway.trial import Why
 from terraflow.ports.upstream import Answer, ModelRequest, ProviderFailure
 
@@ -68,7 +68,7 @@ async def _repair(plane: Plane, x: Exchange, failed_message: dict[str, Any]) -> 
     except ProviderFailure as failed:
         trial_failed(plane, x, trial, failed, None)
         return False
-    except CallerLeft:
+    except Interrupted:
         trial_abandoned(plane, x, trial, None)
         raise
     trial_answered(plane, x, trial, answer.usage)

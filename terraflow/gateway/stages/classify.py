@@ -1,8 +1,14 @@
-"""Step 10: how sensitive the request is, by what it declares and by what it holds."""
+"""Step 10: how sensitive the request is, by what it declares and by what it holds.
+
+A long text is scanned in steps, between which other requests have their turn.
+"""
 
 from __future__ import annotations
 
+import asyncio
+
 from terraflow.classify.findings import ClassDefaults, Findings, TooLarge, class_of
+from terraflow.classify.scan import Steps
 from terraflow.classify.surface import Surface, collect
 from terraflow.contracts.workload import Workload
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
@@ -22,7 +28,7 @@ async def classify(plane: Plane, x: Exchange) -> StepOutcome:
         return Refuse(reason=Governed.DATA_CLASS_UNDECLARED)
     try:
         surface = collect(x.request.document)
-        findings = plane.scanner.scan(surface.groups, bytes_max=plane.limits.scan_bytes_max)
+        findings = await _in_turns(plane.scanner.steps(surface.groups, bytes_max=plane.limits.scan_bytes_max))
     except TooLarge:
         return Refuse(reason=Governed.INPUT_TOO_LARGE, details={"scan_bytes_max": plane.limits.scan_bytes_max})
     if type(surface) is not Surface or type(findings) is not Findings:
@@ -42,6 +48,16 @@ async def classify(plane: Plane, x: Exchange) -> StepOutcome:
     if unaccepted:
         return Refuse(reason=Governed.DATA_CLASS_NOT_PERMITTED, detail=min(unaccepted).value, details=_found(x))
     return CONTINUE
+
+
+async def _in_turns(steps: Steps) -> Findings:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            findings: Findings = done.value
+            return findings
+        await asyncio.sleep(0)
 
 
 def _found(x: Exchange) -> dict[str, object]:

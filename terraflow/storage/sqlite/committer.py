@@ -48,6 +48,10 @@ REOPEN_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses before reopening is tried again; the last one repeats."""
 
 
+_MISUSE = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
+"""A value that no column takes, say: the caller's fault, on a connection that has just been rolled back and is well."""
+
+
 class Committer:
     """The queue, the transaction under way, and the database's health. Lives on one event loop."""
 
@@ -231,7 +235,7 @@ class Committer:
         elif isinstance(error, sqlite3.IntegrityError):
             verbs[0].fail(StoreConflict("the verb contradicts what is stored"))
             self._rest()
-        elif isinstance(error, sqlite3.Error):
+        elif isinstance(error, sqlite3.Error) and not isinstance(error, _MISUSE):
             self._fall(verbs, error)
         else:
             verbs[0].fail(error)
