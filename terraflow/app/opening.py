@@ -68,7 +68,7 @@ def open_data_folder(settings: Settings, clock: Clock) -> SqliteStore:
     answer_key = read_answer_key(settings)
     folder = Path(settings.data_dir)
     with naming("data_dir", folder / DATABASE):
-        return open_store(folder, clock=clock, answer_key=answer_key)
+        return open_store(folder, clock=clock, answer_key=answer_key, answers_bytes_max=settings.answers_bytes_max)
 
 
 @contextlib.contextmanager

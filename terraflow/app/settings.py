@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long an idempotency key is remembered: a day, as the vendors do."""
     answer_keep_s: Positive = 86_400
     """How long the answer of a keyed request is kept for its replay."""
+    answers_bytes_max: Positive = 1024 * 1024 * 1024
+    """All stored answers together: where there is no room for another, the oldest go before their time."""
     checkpoint_interval_ms: Positive = 250
     """How often new records are signed into a checkpoint; the promise is one second."""
     keep_alive_s: Positive = 75

@@ -40,8 +40,8 @@ from terraflow.ports.store import Store
 from terraflow.ports.upstream import Provider
 from terraflow.storage.sqlite.folder import DATABASE
 
-ERASE_EVERY_S = 60.0
-"""How often expired answers are erased."""
+TIDY_EVERY_S = 60.0
+"""How often expired answers are erased, and what has served its time is removed."""
 
 
 class Wrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
     background = [
         asyncio.create_task(bundles.keep_fresh()),
         asyncio.create_task(recovery.keep_trying()),
-        asyncio.create_task(_erase_expired(store, clock)),
+        asyncio.create_task(_tidy(store, clock)),
     ]
     return Parts(
         plane=plane,
@@ -190,11 +190,12 @@ def _plane(
     )
 
 
-async def _erase_expired(store: Store, clock: Clock) -> None:
+async def _tidy(store: Store, clock: Clock) -> None:
     while True:
-        await clock.sleep(ERASE_EVERY_S)
+        await clock.sleep(TIDY_EVERY_S)
         with contextlib.suppress(Exception):
             await store.erase()
+            await store.prune()
 
 
 def _trust(networks: tuple[str, ...]) -> Callable[[str], bool]:

@@ -267,7 +267,10 @@ class Store(Protocol):
         answer: StoredAnswer | None = None,
         key: KeyOutcome | None = None,
     ) -> None:
-        """Append the outcome, resolve what is still reserved, keep the answer, end the key; one transaction."""
+        """Append the outcome, resolve what is still reserved, keep the answer, end the key; one transaction.
+
+        An answer MAY be left out, or older ones dropped for it, where the store's bound on answers is reached.
+        """
         ...
 
     def note(self, entries: Sequence[Entry]) -> None:
@@ -288,6 +291,11 @@ class Store(Protocol):
     ) -> Erased:
         """Remove stored answers: of one request, its copies among them, or created before an instant, or already
         expired (neither)."""
+        ...
+
+    async def prune(self) -> int:
+        """Remove what has served its time and is not the log's: resolved reservations, counters of past hours,
+        superseded bundles; how many rows. MUST leave what is open."""
         ...
 
     async def orphans(self) -> Sequence[Orphan]:

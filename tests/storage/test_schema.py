@@ -16,6 +16,8 @@ from terraflow.storage.sqlite.schema import ensure_schema, migrations, schema_sq
 SCANS = {
     "active_sequence": "backwards along the primary key, one row",
     "active_bundle": "backwards along the primary key, one row",
+    "drop_oldest_answer": "along the index by age, one row",
+    "prune_bundles": "backwards along the primary key, as many rows as are kept",
     "tenants": "every tenant is wanted",
     "orphaned_requests": "open_request holds open requests only, and the index on reservations open ones only",
     "count_live_api_keys": "the index holds live keys only",
@@ -29,7 +31,7 @@ SOURCES = Path(package.__file__).parent
 
 def shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
     rows = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
-    return [(kind, name, re.sub(r"\s+", " ", sql or "")) for kind, name, sql in rows]
+    return [(kind, name, re.sub(r"\s+", "", sql or "")) for kind, name, sql in rows]
 
 
 def test_the_schema_is_the_sum_of_its_migrations() -> None:

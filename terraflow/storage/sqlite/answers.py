@@ -2,7 +2,8 @@
 
 1. A sealed answer is AES-256-GCM under a fresh random nonce of 96 bits; every other column of its row but its age is
    associated data, so that an answer cannot be moved to another tenant, request or cache key, nor live longer.
-2. What does not open (another key, a changed row, an unsealed row although there is a key) counts as not stored.
+2. All answers together have at most so many bytes as the plane allows.
+3. What does not open (another key, a changed row, an unsealed row although there is a key) counts as not stored.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from terraflow.storage.sqlite.connection import Database, Row
 
 NONCE_BYTES = 12
 KEY_BYTES = 32
-CREATED_AT = 4
-"""Where a row of `Answers.row` has its time."""
+DATA, CREATED_AT = 3, 4
+"""Where a row of `Answers.row` has its bytes and its time."""
+OUSTED_MAX = 16
+"""Answers that may go for a new one: `secure_delete` overwrites each, inside the batch."""
 
 
 class Answers:
     """Keeping and finding answers."""
 
-    def __init__(self, database: Database, key: bytes | None) -> None:
+    def __init__(self, database: Database, key: bytes | None, bytes_max: int) -> None:
         if key is not None and len(key) != KEY_BYTES:
             raise ValueError("the key that seals answers has 32 bytes")
         self._database = database
+        self._bytes_max = bytes_max
         self._cipher = AESGCM(key) if key is not None else None
 
     def row(self, answer: StoredAnswer, created_at: Instant) -> tuple[Any, ...]:
@@ -58,7 +62,8 @@ class Answers:
     def keep(self, row: Sequence[Any]) -> None:
         """Inside a batch. An answer of the same request stands already: sqlite3.IntegrityError.
 
-        A copy takes the age of its original, and is not kept when that is gone.
+        A copy takes the age of its original, and is not kept when that is gone. Where there is no room the oldest
+        answers go; one for which too many would have to is not kept.
         """
         tenant, *_, original = row
         if original is not None:
@@ -66,7 +71,18 @@ class Answers:
             if found is None:
                 return
             row = (*row[:CREATED_AT], found[0], *row[CREATED_AT + 1 :])
-        self._database.write("add_answer", row)
+        if self._make_room(len(row[DATA])):
+            self._database.write("add_answer", row)
+
+    def _make_room(self, size: int) -> bool:
+        if size > self._bytes_max:
+            return False
+        for _ in range(OUSTED_MAX):
+            (total,) = self._database.write("answer_bytes").fetchone()
+            if total + size <= self._bytes_max:
+                return True
+            self._database.write("drop_oldest_answer")
+        return False
 
     def of_request(self, tenant: str, request_id: str, now: Instant) -> bytes | None:
         """Inside a batch: the answer's bytes, if it is still stored."""

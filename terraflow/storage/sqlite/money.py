@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from terraflow.core.types import Instant
 from terraflow.ports.store import BudgetLine, NoRoom, Reservation, Settlement, StoreConflict
 from terraflow.spend.budgets import has_room
 from terraflow.spend.reservation import Event, State, resolve
@@ -109,13 +110,13 @@ class Money:
             if settlement.reservation_id not in self._open:
                 self._find_open(settlement.reservation_id)
 
-    def settle(self, settlements: Sequence[Settlement]) -> None:
+    def settle(self, settlements: Sequence[Settlement], now: Instant) -> None:
         """Resolve reservations that `check` has found open."""
         for settlement in settlements:
             amount, counters = self._open.pop(settlement.reservation_id)
             posted = settlement.posted or 0
             state = resolve(State.RESERVED, Event.VOID if settlement.posted is None else Event.POST)
-            self._database.write("resolve_reservation", (state, posted, settlement.reservation_id))
+            self._database.write("resolve_reservation", (state, posted, now, settlement.reservation_id))
             for counter in counters:
                 counter.reserved -= amount
                 counter.posted += posted

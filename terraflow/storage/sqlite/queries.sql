@@ -83,7 +83,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'reserved', 0);
 SELECT state, amount, lines FROM reservation WHERE id = ?;
 
 -- name: resolve_reservation
-UPDATE reservation SET state = ?, posted = ? WHERE id = ? AND state = 'reserved';
+UPDATE reservation SET state = ?, posted = ?, resolved_at = ? WHERE id = ? AND state = 'reserved';
 
 -- name: open_reservations_of_request
 SELECT id, tenant, capability, amount, chargeable, lines FROM reservation
@@ -123,6 +123,12 @@ DELETE FROM idempotency_key WHERE (tenant, application, key) IN
 -- name: add_answer
 INSERT INTO answer (tenant, request_id, sealed, data, created_at, expires_at, cache_key, producer, original)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: answer_bytes
+SELECT total FROM answer_bytes WHERE one = 1;
+
+-- name: drop_oldest_answer
+DELETE FROM answer WHERE id = (SELECT id FROM answer ORDER BY created_at LIMIT 1);
 
 -- name: age_of_answer
 SELECT created_at FROM answer WHERE request_id = ? AND tenant = ?;
@@ -180,6 +186,17 @@ SELECT envelope FROM bundle ORDER BY sequence DESC LIMIT 1;
 
 -- name: add_bundle
 INSERT INTO bundle (sequence, envelope, activated_at) VALUES (?, ?, ?);
+
+-- name: prune_bundles
+DELETE FROM bundle WHERE sequence < (SELECT sequence FROM bundle ORDER BY sequence DESC LIMIT 1 OFFSET ?);
+
+-- name: prune_reservations
+DELETE FROM reservation WHERE id IN
+  (SELECT id FROM reservation WHERE resolved_at < ? AND request_id NOT IN (SELECT request_id FROM open_request) LIMIT ?);
+
+-- name: prune_hours
+DELETE FROM counter WHERE id IN
+  (SELECT id FROM counter WHERE window = 'hour' AND window_key < ? AND reserved = 0 LIMIT ?);
 
 -- name: find_tile
 SELECT hashes FROM tile WHERE tenant_no = ? AND level = ? AND tile_index = ?;

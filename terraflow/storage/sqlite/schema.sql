@@ -34,6 +34,7 @@ CREATE TABLE counter (
   posted     INTEGER NOT NULL CHECK (posted >= 0),
   UNIQUE (tenant, level, of, window, window_key)
 ) STRICT;
+CREATE INDEX counter_by_window ON counter (window, window_key);
 
 -- `lines` is a JSON array of [counter id, limit or null], as the limits stood when it was reserved.
 CREATE TABLE reservation (
@@ -45,9 +46,11 @@ CREATE TABLE reservation (
   chargeable INTEGER NOT NULL,
   lines      TEXT NOT NULL,
   state      TEXT NOT NULL CHECK (state IN ('reserved', 'posted', 'voided')),
-  posted     INTEGER NOT NULL CHECK (posted >= 0)
+  posted     INTEGER NOT NULL CHECK (posted >= 0),
+  resolved_at INTEGER
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX reservation_open ON reservation (request_id) WHERE state = 'reserved';
+CREATE INDEX reservation_resolved ON reservation (resolved_at) WHERE resolved_at IS NOT NULL;
 
 CREATE TABLE idempotency_key (
   tenant      TEXT NOT NULL,
@@ -74,13 +77,27 @@ CREATE TABLE answer (
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   cache_key  TEXT,
-  producer   TEXT NOT NULL, original TEXT,
+  producer   TEXT NOT NULL,
+  original   TEXT,
   UNIQUE (request_id, tenant)
 ) STRICT;
 CREATE INDEX answer_by_cache_key ON answer (tenant, cache_key, created_at) WHERE cache_key IS NOT NULL;
 CREATE INDEX answer_by_expiry ON answer (expires_at);
 CREATE INDEX answer_by_age ON answer (created_at);
 CREATE INDEX answer_by_original ON answer (original) WHERE original IS NOT NULL;
+
+-- The bytes of all stored answers, in one row.
+CREATE TABLE answer_bytes (
+  one   INTEGER PRIMARY KEY CHECK (one = 1),
+  total INTEGER NOT NULL
+) STRICT;
+INSERT INTO answer_bytes (one, total) VALUES (1, 0);
+CREATE TRIGGER answer_added AFTER INSERT ON answer BEGIN
+  UPDATE answer_bytes SET total = total + length(new.data) WHERE one = 1;
+END;
+CREATE TRIGGER answer_removed AFTER DELETE ON answer BEGIN
+  UPDATE answer_bytes SET total = total - length(old.data) WHERE one = 1;
+END;
 
 CREATE TABLE api_key (
   id          TEXT PRIMARY KEY,

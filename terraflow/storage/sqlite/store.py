@@ -42,23 +42,32 @@ from terraflow.storage.sqlite.ledger import SqliteLedger
 from terraflow.storage.sqlite.log import Log
 from terraflow.storage.sqlite.money import Money
 from terraflow.storage.sqlite.orphans import find_orphans
+from terraflow.storage.sqlite.pruning import prune_some
 from terraflow.storage.sqlite.wal_checkpoints import WalCheckpoints
 
 T = TypeVar("T")
 
 RESERVED = Reserved()
+ANSWERS_BYTES_MAX = 1 << 30
 
 
 class SqliteStore:
     """A `Store` over one database file. Made by `open_store`; belongs to one event loop."""
 
-    def __init__(self, database: Database, clock: Clock, answer_key: bytes | None, release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        answer_key: bytes | None,
+        answers_bytes_max: int,
+        release: Callable[[], None],
+    ) -> None:
         self._database = database
         self._clock = clock
         self._release = release
         self._log = Log(database)
         self._money = Money(database)
-        self._answers = Answers(database, answer_key)
+        self._answers = Answers(database, answer_key, answers_bytes_max)
         self._claims = Claims(database, self._answers)
         self._committer = Committer(database, self)
         self._wal = WalCheckpoints(database, self._committer)
@@ -147,6 +156,15 @@ class SqliteStore:
             await self._wal.empty()
         return Erased(total)
 
+    async def prune(self) -> int:
+        """See the port."""
+        now, total = self._clock.now(), 0
+        while True:
+            pruned, more = await self._committer.submit(partial(self._prune_some, now))
+            total += pruned
+            if not more:
+                return total
+
     async def orphans(self) -> Sequence[Orphan]:
         """See the port."""
         return find_orphans(self._database, self._money)
@@ -171,6 +189,14 @@ class SqliteStore:
     def _transact(self, run: Callable[[Write], T]) -> T:
         return self._committer.submit_from_thread(lambda: run(self._database.write))
 
+    def _prune_some(self, now: Instant) -> tuple[int, bool]:
+        found = prune_some(self._database.write, now)
+        if found.counters:
+            # No counter that is gone may stay in memory; what this batch has changed of others is written first.
+            self._money.write_changes()
+            self._money.forget()
+        return found.rows, found.more
+
     def _begin(self, entries: Sequence[Entry], reservation: Reservation | None) -> Reserved | NoRoom:
         if reservation is not None:
             refusal = self._money.full_line(reservation)
@@ -194,7 +220,7 @@ class SqliteStore:
         if entries:
             self._log.append(entries)
         if settlements:
-            self._money.settle(settlements)
+            self._money.settle(settlements, self._clock.now())
         if answer is not None:
             self._answers.keep(answer)
         if key is not None:
@@ -206,11 +232,13 @@ def open_store(
     *,
     clock: Clock,
     answer_key: bytes | None = None,
+    answers_bytes_max: int = ANSWERS_BYTES_MAX,
     connect: Connect = sqlite3.connect,
 ) -> SqliteStore:
     """The plane's store in a data folder, made if absent; None: in memory, gone when closed.
 
-    `answer_key` is 32 bytes, or None to keep answers as they are. `connect` stands in for sqlite3.connect.
+    `answer_key` is 32 bytes, or None to keep answers as they are; all of them together have at most
+    `answers_bytes_max`. `connect` stands in for sqlite3.connect.
     Raises FolderInUse while another plane runs on the folder, DatabaseUnusable, sqlite3.Error.
     """
     if folder is None:
@@ -230,4 +258,4 @@ def open_store(
         database.close()
         release()
         raise
-    return SqliteStore(database, clock, answer_key, release)
+    return SqliteStore(database, clock, answer_key, answers_bytes_max, release)
