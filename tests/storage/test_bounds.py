@@ -29,9 +29,7 @@ def hour(at: int) -> BudgetLine:
     return BudgetLine("acme", "tenant", "acme", "hour", window_key(Window.HOUR, Instant(at)), 100)
 
 
-async def test_resolved_reservations_go_in_time_and_open_ones_stay(
-    store: SqliteStore, clock: SetClock
-) -> None:
+async def test_resolved_reservations_go_in_time_and_open_ones_stay(store: SqliteStore, clock: SetClock) -> None:
     resolved = [request_id() for _ in range(SOME + 40)]
     for number, request in enumerate(resolved):
         await store.begin([entry(request)], reservation(request, 1, line()))
