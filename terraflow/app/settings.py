@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The networks that count as inside the boundary: a private capability's address must lie in them."""
     body_bytes_max: Positive = 8 * 1024 * 1024
     """A request's body: room for a few images; what is scanned as text is bounded by `scan_bytes_max`."""
+    body_values_max: Positive = 100_000
+    """A body's values and names: parsed and looked at in some 60 ms, which everybody else waits; health has 250."""
     body_timeout_s: Positive = 30
     """How long a body may take to arrive: 8 MiB over a slow line."""
     scan_bytes_max: Positive = 1024 * 1024

@@ -126,6 +126,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         plane,
         ServiceLimits(
             body_bytes_max=settings.body_bytes_max,
+            body_values_max=settings.body_values_max,
             body_timeout_s=settings.body_timeout_s,
             deadline_ms_max=settings.deadline_ms_max,
         ),

@@ -14,6 +14,7 @@ import html
 import re
 import zlib
 from base64 import b32decode
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 from terraflow.classify.findings import TooLarge
@@ -39,21 +40,29 @@ _PAIRS = HEX + b" :,"
 _CODE_POINT = re.compile(r"\\[ux]\{([0-9a-fA-F]{1,6})\}")
 
 
-def runs(data: bytes, ends: list[int]) -> list[tuple[int, int]]:
+def runs(data: bytes, ends: list[int]) -> Iterator[tuple[int, int]]:
     """The spans of the runs of base64 characters that stop at `ends` (ascending); a block's lines are joined."""
-    found: list[tuple[int, int]] = []
+    block: tuple[int, int] | None = None
     last = -3
     for stop in ends:
         window = data[max(0, stop - 128) : stop]
         start = stop - len(window) + len(window.rstrip(_RUN))
         if start == stop - len(window) and start > 0:
             start = _far_start(data, stop)
-        if start - last <= 2 and data[last:start] in (b"\n", b"\r\n"):
-            found[-1] = (found[-1][0], stop)
+        if block is not None and start - last <= 2 and data[last:start] in (b"\n", b"\r\n"):
+            block = (block[0], stop)
         else:
-            found.append((start, stop))
+            if block is not None:
+                yield _whole(data, block)
+            block = (start, stop)
         last = stop
-    return [(start, _last_line(data, stop)) if data[stop] in b"\r\n" else (start, stop) for start, stop in found]
+    if block is not None:
+        yield _whole(data, block)
+
+
+def _whole(data: bytes, block: tuple[int, int]) -> tuple[int, int]:
+    start, stop = block
+    return (start, _last_line(data, stop)) if data[stop] in b"\r\n" else block
 
 
 def _far_start(data: bytes, stop: int) -> int:
@@ -127,10 +136,10 @@ def as_text(raw: bytes) -> list[str]:
     if raw.isascii():
         readable = 5 * len(raw.translate(None, _PRINTABLE)) <= 3 * len(raw)
         return [raw.decode("ascii"), *wide] if readable else [*wide, *_longest(raw)]
-    text = raw.decode("utf-8", "replace")
-    if "\ufffd" not in text:
-        return [text, *wide]
-    return [*wide, *_longest(raw)]
+    try:
+        return [raw.decode("utf-8"), *wide]
+    except UnicodeDecodeError:
+        return [*wide, *_longest(raw)]
 
 
 def _longest(raw: bytes) -> list[str]:
@@ -157,16 +166,14 @@ def _inflate(raw: bytes) -> list[str]:
     return as_text(inflated)
 
 
-def pairs(data: bytes, ends: list[int]) -> list[bytes]:
+def pairs(data: bytes, ends: list[int]) -> Iterator[bytes]:
     """The rows of separated hexadecimal pairs (`34 31:31`) that stop at `ends`, without their separators."""
-    rows: list[bytes] = []
     for stop in ends:
         reach = 256
         while (start := run_start(data, stop, _PAIRS, reach)) == stop - reach and start > 0:
             reach *= 4
         digits = data[start:stop].translate(None, b" :,")
-        rows.append(digits[len(digits) % 2 :])
-    return rows
+        yield digits[len(digits) % 2 :]
 
 
 def unescape(text: str) -> str:

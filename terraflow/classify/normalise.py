@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ SIGNS = (
 class Signs(NamedTuple):
     """The signs found in one reading: which there are, and the ends of the runs and of the rows of pairs."""
 
-    present: frozenset[Sign]
+    present: set[Sign]
     run_ends: list[int]
     pair_ends: list[int]
 
@@ -62,33 +63,42 @@ STAND_IN = "\x01"
 """What a zero character of the caller's becomes: a control character, removed by the fold like any other."""
 
 
-def decoded(text: str, data: bytes, signs: Signs, seen: set[bytes]) -> list[str]:
-    """What the encodings in one reading decode to. `data` is its UTF-8; `seen` holds the runs already read."""
-    texts: list[str] = []
+def decoded(texts: Sequence[str], data: bytes, signs: Signs, seen: set[bytes]) -> Iterator[tuple[int, list[str]]]:
+    """What the encodings in a reading decode to, one encoding at a time: the characters it took, and its texts.
+
+    `data` is the UTF-8 of `texts` with breaks between them; `seen` holds the runs already read. Nothing is decoded
+    before it is asked for, and what one encoding decodes to is at most as long as it is, or 64 KB.
+    """
     if Sign.ESCAPE in signs.present or Sign.QUOTED_PRINTABLE in signs.present:
-        for piece in text.split(BREAK):
-            texts += _in_place(piece)
-    found = [data[start:stop] for start, stop in runs(data, signs.run_ends)] if signs.run_ends else []
-    if signs.pair_ends:
-        found += pairs(data, signs.pair_ends)
-    for run in found:
-        if run not in seen:
-            seen.add(run)
-            texts += read_run(run)
-    return [text.replace(BREAK, STAND_IN) for text in texts]
+        for piece in texts:
+            for read in _IN_PLACE:
+                yield len(piece), [text for text in read(piece) if text != piece]
+    for start, stop in runs(data, signs.run_ends):
+        yield stop - start, _read_new(data[start:stop], seen)
+    for row in pairs(data, signs.pair_ends):
+        yield len(row), _read_new(row, seen)
+
+
+def _read_new(run: bytes, seen: set[bytes]) -> list[str]:
+    if run in seen:
+        return []
+    seen.add(run)
+    return read_run(run)
 
 
 _QUOTED_PRINTABLE = re.compile(r"=(?:[2-7C-F][0-9A-F]|\r?\n)")
 _HIGH_BYTE = re.compile(r"\\(?:x[89a-fA-F]|[23][0-7]{2})")
 
 
-def _in_place(piece: str) -> list[str]:
-    """One text with its escapes read, and read as quoted-printable; nothing where that changes nothing."""
-    texts: list[str] = []
-    if "\\" in piece or "%" in piece or "&" in piece:
-        texts.append(unescape(piece))
-        if _HIGH_BYTE.search(piece):
-            texts.append(byte_escapes_as_utf8(texts[0]))
-    if _QUOTED_PRINTABLE.search(piece):
-        texts.append(unquote_printable(piece))
-    return [changed for changed in texts if changed != piece]
+def _unescaped(piece: str) -> list[str]:
+    if "\\" not in piece and "%" not in piece and "&" not in piece:
+        return []
+    text = unescape(piece)
+    return [text, byte_escapes_as_utf8(text)] if _HIGH_BYTE.search(piece) else [text]
+
+
+def _unquoted(piece: str) -> list[str]:
+    return [unquote_printable(piece)] if _QUOTED_PRINTABLE.search(piece) else []
+
+
+_IN_PLACE = (_unescaped, _unquoted)

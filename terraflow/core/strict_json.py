@@ -16,8 +16,8 @@ import re
 from typing import Any
 
 DEPTH_MAX = 64
-NODES_MAX = 250_000
-"""Parsed in some 50 ms."""
+NODES_MAX = 100_000
+"""Parsed in some 20 ms."""
 
 # A string that nothing closes goes to the end, so that no byte is looked at twice.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -92,7 +92,8 @@ def nodes_at_most(raw: bytes) -> int:
 
 def _few_outside_strings(raw: bytes, nodes_max: int) -> bool:
     """Whether it holds at most `nodes_max`, counted without what stands in strings, if there are few of these."""
-    return raw.count(b'"') <= 2 * nodes_max and nodes_at_most(_STRING.sub(b"", raw)) <= nodes_max
+    quotes = raw.count(b'"') - raw.count(b'\\"')
+    return quotes <= 2 * nodes_max and nodes_at_most(_STRING.sub(b"", raw)) <= nodes_max
 
 
 def depth_of(value: Any) -> int:

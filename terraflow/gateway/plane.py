@@ -22,6 +22,7 @@ from terraflow.gateway.health import Health
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import Unrecorded
 from terraflow.gateway.running import Running
+from terraflow.gateway.turns import Turns
 from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import KeyHolder, Store
 from terraflow.ports.upstream import Provider
@@ -104,3 +105,4 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     recovery: Recovery
     telemetry: Telemetry
+    turns: Turns = msgspec.field(default_factory=Turns)

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terraflow.classify import decode
 from terraflow.classify.decode import GZIP_MAX_BYTES, unescape
 from terraflow.classify.findings import TooLarge
 from terraflow.classify.fold import fold
-from terraflow.classify.scan import Scanner
+from terraflow.classify.scan import DECODED_SHARE, Scanner
 from tests.classify import values
 
 BOUND = 1_000_000
@@ -154,6 +155,18 @@ def test_many_archives_are_bounded_together(scanner: Scanner) -> None:
     packed = [gzip.compress(draw.randbytes(8) + b"a" * (GZIP_MAX_BYTES - 64)) for _ in range(40)]
     with pytest.raises(TooLarge):
         scanner.scan([[], [" ".join(base64.b64encode(p).decode() for p in packed)]], bytes_max=20_000)
+
+
+def test_no_more_is_decoded_than_may_be_read(scanner: Scanner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven thousand runs of a hundred bytes, each of 64 KB inflated: what is kept stops at the budget."""
+    draw, inflated = random.Random(5), []
+    inflate = decode._inflate
+    monkeypatch.setattr(decode, "_inflate", lambda raw: inflated.append(raw) or inflate(raw))
+    packed = (gzip.compress(draw.randbytes(8) + b"a" * (GZIP_MAX_BYTES - 8)) for _ in range(7_000))
+    text = " ".join(base64.b64encode(each).decode() for each in packed)
+    with pytest.raises(TooLarge):
+        scanner.scan([[], [text]], bytes_max=1 << 20)
+    assert len(inflated) <= DECODED_SHARE * (1 << 20) // GZIP_MAX_BYTES + 1
 
 
 @given(st.text())

@@ -40,10 +40,12 @@ def obvious_readings(text: str) -> list[str]:
         depth = []
         for reading in level:
             data = reading.encode()
-            present = frozenset(row.sign for row in SIGNS if re.search(row.anchor, data, re.DOTALL))
+            present = {row.sign for row in SIGNS if re.search(row.anchor, data, re.DOTALL)}
             run_ends = [e - 1 for row in SIGNS if row.sign is Sign.RUN for e in ends(row.anchor, data, 0)]
             pair_ends = [e - 1 for row in SIGNS if row.sign is Sign.PAIRS for e in ends(row.anchor, data, 0)]
-            depth += decoded(reading, data, Signs(present, run_ends, sorted(pair_ends)), set())
+            signs = Signs(present, run_ends, sorted(pair_ends))
+            for _, found in decoded([reading.strip("\x00")], data, signs, set()):
+                depth += [text.replace("\x00", "\x01") for text in found]
     return list(dict.fromkeys(readings))
 
 
@@ -198,4 +200,40 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
 def test_plain_text_is_read_once() -> None:
     text = "An ordinary sentence of no interest to anyone. " * 20
     findings = SCANNER.scan([[], [text]], bytes_max=BOUND)
-    assert (findings.bytes_visited, findings.candidates) == (len(text) + 2, 0)
+    assert (findings.bytes_visited, findings.candidates) == (len(text) + 1, 0)
+
+
+BUSY = {
+    "cards that fail": "4111111111111112 ",
+    "cards": "4111111111111111 ",
+    "scripts": "\u200b4\u200b1",
+    "encodings": "NDExMTExMTExMTExMTExMQ== ",
+    "escapes": "\\u0034%31&#49;",
+}
+
+
+@pytest.mark.parametrize("unit", BUSY.values(), ids=BUSY)
+def test_a_long_text_is_read_in_steps_that_end_at_nothing(unit: str) -> None:
+    """What is found is the same as at once, and other scans may stand between."""
+    text = unit * (200_000 // len(unit)) + "x" * scan_module.STEP_BYTES + " card 5500005555555559"
+    groups = [[], [text[:100_007], text[100_007:]]]
+    at_once = SCANNER.scan(groups, bytes_max=BOUND)
+    found = []
+    for step in SCANNER.steps(groups, bytes_max=BOUND):
+        assert SCANNER.scan([["bob@example.com"]], bytes_max=BOUND).counts == {"email": 1}
+        found.append(step)
+    assert found[-1] == at_once and "payment_card" in at_once.counts
+    assert not any(found[:-1])
+    assert len(found) > at_once.bytes_visited // scan_module.STEP_BYTES
+
+
+@given(st.integers(0, 40), st.sampled_from(["4111111111111111", "DE89370400440532013000", "NDExMTExMTExMTExMTExMQ=="]))
+def test_a_value_across_two_steps_is_found(before: int, value: str) -> None:
+    filler = "an ordinary word " * (scan_module.STEP_BYTES // 17 + 1)
+    text = filler[: scan_module.STEP_BYTES - 2 - before] + " " + value + " and more"
+    assert set(SCANNER.scan([[], [text]], bytes_max=BOUND).counts) & {"payment_card", "iban"}
+
+
+def test_a_short_text_is_one_step() -> None:
+    groups = [["model"], ["Hello, here is bob@example.com and 4111111111111111"]]
+    assert list(SCANNER.steps(groups, bytes_max=BOUND)) == [SCANNER.scan(groups, bytes_max=BOUND)]

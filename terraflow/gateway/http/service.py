@@ -28,6 +28,7 @@ from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow
 from terraflow.gateway.mouths import openai_chat
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.stages.authenticate import authenticate
+from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 log = logging.getLogger("terraflow.http")
@@ -37,6 +38,7 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the edge."""
 
     body_bytes_max: int
+    body_values_max: int
     body_timeout_s: float
     deadline_ms_max: int
 
@@ -154,7 +156,8 @@ async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
         return invalid_request("body", "must arrive in time")
     except BodyMalformed:
         return invalid_request("body", "must be framed as HTTP/1.1 says")
-    request = openai_chat.parse(raw)
+    parse = partial(openai_chat.parse, raw, limits.body_values_max)
+    request = parse() if len(raw) < LONG_BYTES else await service.plane.turns.take(parse)
     if isinstance(request, Refuse):
         return request
     deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)

@@ -13,7 +13,7 @@ import msgspec
 
 from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import ModelApi
-from terraflow.core.strict_json import BadJson, parse_json
+from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.attachments import attachments_of
 from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check
@@ -27,10 +27,10 @@ _TAKEN_OUT = ("model", "stream", "stream_options", "max_tokens", "max_completion
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(raw: bytes) -> ModelRequest | Refuse:
+def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
     """The neutral request of a body, or INVALID_REQUEST with what is wrong."""
     try:
-        document = parse_json(raw)
+        document = parse_json(raw, nodes_max=values_max)
     except BadJson as bad:
         return _invalid(Problem(field="body", rule=bad.rule))
     body = check(document)

@@ -1,11 +1,11 @@
 """Step 10: how sensitive the request is, by what it declares and by what it holds.
 
-A long text is scanned in steps, between which other requests have their turn.
+A long text is scanned in steps, each in its turn.
 """
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from terraflow.classify.findings import ClassDefaults, Findings, TooLarge, class_of
 from terraflow.classify.scan import Steps
@@ -16,6 +16,7 @@ from terraflow.core.reasons import Governed
 from terraflow.core.types import DataClass, SensitiveType
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
+from terraflow.gateway.turns import Turns
 
 _TYPES = tuple(SensitiveType)
 
@@ -28,7 +29,8 @@ async def classify(plane: Plane, x: Exchange) -> StepOutcome:
         return Refuse(reason=Governed.DATA_CLASS_UNDECLARED)
     try:
         surface = collect(x.request.document)
-        findings = await _in_turns(plane.scanner.steps(surface.groups, bytes_max=plane.limits.scan_bytes_max))
+        steps = plane.scanner.steps(surface.groups, bytes_max=plane.limits.scan_bytes_max)
+        findings = await _in_turns(plane.turns, steps)
     except TooLarge:
         return Refuse(reason=Governed.INPUT_TOO_LARGE, details={"scan_bytes_max": plane.limits.scan_bytes_max})
     if type(surface) is not Surface or type(findings) is not Findings:
@@ -50,14 +52,12 @@ async def classify(plane: Plane, x: Exchange) -> StepOutcome:
     return CONTINUE
 
 
-async def _in_turns(steps: Steps) -> Findings:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            findings: Findings = done.value
-            return findings
-        await asyncio.sleep(0)
+async def _in_turns(turns: Turns, steps: Steps) -> Findings:
+    """What the last step gives. A short text is one step, and takes no turn."""
+    found = next(steps)
+    while found is None:
+        found = await turns.take(partial(next, steps))
+    return found
 
 
 def _found(x: Exchange) -> dict[str, object]:

@@ -1,0 +1,32 @@
+"""Long work in turns: one piece of it each time round the loop, whosever it is.
+
+1. What takes milliseconds of the loop (a large body's parsing, a step of a long scan) is done here. However many
+   requests have such work, what is short waits for one piece of it, never for one of each.
+2. Turns are given in the order in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+LONG_BYTES = 64 * 1024
+"""From this size on a body's parsing is long: half a millisecond, or ten when it is all small values."""
+
+T = TypeVar("T")
+
+
+class Turns:
+    """The turns of one loop."""
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def take(self, piece: Callable[[], T]) -> T:
+        """What `piece` returns or raises, when its turn has come; the loop goes round before the next one."""
+        async with self._one:
+            try:
+                return piece()
+            finally:
+                await asyncio.sleep(0)
