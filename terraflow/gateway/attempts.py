@@ -129,7 +129,8 @@ def _asked_too_much(x: Exchange, failure: Failure) -> bool:
 
 
 def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
-    """The call was broken off from our side (the caller left, the plane stops): the provider's or our count is posted, the worst case where nobody can know."""
+    """The call was broken off from our side (the caller left, the plane stops): the provider's or our count is posted,
+    the worst case where nobody can know."""
     plane.health.abandoned(trial.route.capability.id)
     _ended(plane, x, trial, None, counted, whole=counted is None, result="broken_off")
 

@@ -64,7 +64,10 @@ def unsupported(*fields: str) -> ProviderFailure:
 
 
 def translate_request(model: str, thinking: Thinking, call: Call, *, stream: bool) -> Json:
-    """The Messages body of a call; `stream` is how the vendor is to answer. Raises ProviderFailure: UNSUPPORTED_FIELD, REJECTED_CONTENT."""
+    """The Messages body of a call; `stream` is how the vendor is to answer.
+
+    Raises ProviderFailure: UNSUPPORTED_FIELD, REJECTED_CONTENT.
+    """
     document = {key: value for key, value in call.request.document.items() if value is not None}
     _refuse_unknown(document)
     system, turns = _translate_messages(document["messages"])
