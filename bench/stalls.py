@@ -61,7 +61,10 @@ def cases() -> Iterator[tuple[str, bytes]]:
     """A name and a body a line."""
     room = MEGABYTE - 64
     start, end = asking("@").split(b"@")
-    yield "8 MiB of small objects", asking("x", metadata=None)[:-1] + b',"x":[' + b'{"a":1},' * MEGABYTE + b"1]}"
+    yield (
+        "8 MiB of small objects",
+        asking("x", metadata=None)[:-1] + b',"x":[' + b'{"a":1},' * (MEGABYTE - 100) + b"1]}",
+    )
     yield "as many objects as pass", asking("x")[:-1] + b',"x":[' + b'{"a":1},' * 33_000 + b"1]}"
     yield "as many strings as pass", asking("x")[:-1] + b',"x":[' + b'"ab1",' * 99_000 + b'"x"]}'
     yield (
@@ -87,7 +90,7 @@ def cases() -> Iterator[tuple[str, bytes]]:
         ).encode(),
     )
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": _ladder(32)}}
-    yield "a ladder of a schema", asking("x", response_format=schema)
+    yield "a ladder of a schema", asking("x", model="starter-extract", response_format=schema)
     yield "(nothing)", start + b"x" + end
 
 

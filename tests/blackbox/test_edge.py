@@ -16,6 +16,7 @@ from tests.harness.caller import CANARY, CHAT, body_of, raw_request, request_byt
 from tests.harness.checks import Checks
 
 BODY_BYTES_MAX = 100_000
+BODY_VALUES_MAX = 55_000
 BODY = json.dumps(body_of()).encode()
 START = b"POST /v1/chat/completions HTTP/1.1\r\nHost: plane\r\n"
 
@@ -23,7 +24,7 @@ START = b"POST /v1/chat/completions HTTP/1.1\r\nHost: plane\r\n"
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch) -> Site:
     document = bundle.document(purpose("plain", sim("one")), purpose("theirs", sim("two"), tenant="umbra"))
-    return launch_shared(document, body_bytes_max=BODY_BYTES_MAX)
+    return launch_shared(document, body_bytes_max=BODY_BYTES_MAX, body_values_max=BODY_VALUES_MAX)
 
 
 @pytest.fixture(autouse=True)
@@ -217,6 +218,7 @@ def _messages(content: Any) -> bytes:
         (b"[" * 50_000, "body", "deeper"),
         (b'{"x":' * 15_000, "body", "deeper"),
         (_messages("x" * BODY_BYTES_MAX), "body", "at most"),
+        (BODY[:-1] + b',"x":[' + b"[]," * 30_000 + b"1]}", "body", "values and names"),
         (b"[]", "body", "must be"),
         (b'"text"', "body", "must be"),
         (b"null", "body", "must be"),
