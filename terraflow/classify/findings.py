@@ -2,7 +2,7 @@
 
 1. Nothing here holds text of the request: a finding is a type, a detector's name and a number.
 2. The class is the most sensitive of what the caller declared, what was found, and what attachments count as.
-3. The defaults are a table in the bundle; a contract may raise an entry and never lower one.
+3. Which class a finding means is the caller's table: the bundle's, as the contract raised it.
 4. What cannot be scanned whole is refused by a typed exception; it is never cut and scanned in part.
 """
 
@@ -50,23 +50,11 @@ class Findings(NamedTuple):
 
 
 class ClassDefaults(NamedTuple):
-    """The class that each finding means. One row a line in `DEFAULTS`."""
+    """The class that each finding means, under one contract: the bundle's table with the contract's floors."""
 
     nothing: DataClass
     attachment: DataClass
     by_type: Mapping[SensitiveType, DataClass]
-
-
-DEFAULTS = ClassDefaults(
-    nothing=DataClass.INTERNAL,
-    attachment=DataClass.RESTRICTED,
-    by_type={
-        SensitiveType.PII: DataClass.CONFIDENTIAL,
-        SensitiveType.PCI: DataClass.RESTRICTED,
-        SensitiveType.PHI: DataClass.RESTRICTED,
-        SensitiveType.CREDENTIALS: DataClass.RESTRICTED,
-    },
-)
 
 
 class Classification(NamedTuple):
@@ -76,19 +64,13 @@ class Classification(NamedTuple):
     types: frozenset[SensitiveType]
 
 
-def raise_defaults(defaults: ClassDefaults, contract: Mapping[SensitiveType, DataClass]) -> ClassDefaults:
-    """The defaults with a contract's own classes where those are higher; a lower one changes nothing."""
-    raised = {t: max(c, contract.get(t, c)) for t, c in defaults.by_type.items()}
-    return defaults._replace(by_type=raised)
-
-
 def class_of(
     found: frozenset[SensitiveType],
     *,
     declared: DataClass | None,
     declared_types: frozenset[SensitiveType] = frozenset(),
     attachments: bool = False,
-    defaults: ClassDefaults = DEFAULTS,
+    defaults: ClassDefaults,
 ) -> Classification:
     """The request's class and types. A type that the table does not name counts as restricted."""
     types = found | declared_types

@@ -50,11 +50,10 @@ _PAYLOAD_KEYS = frozenset(("data", "file_data"))
 
 
 class Surface(NamedTuple):
-    """What `collect` found. `bytes_total` is the UTF-8 length of all strings in `groups`."""
+    """What `collect` found: the strings by group, and whether any part carries what is not text."""
 
     groups: list[list[str]]
     attachments: bool
-    bytes_total: int
 
 
 def collect(document: dict[str, Any]) -> Surface:
@@ -67,9 +66,7 @@ def collect(document: dict[str, Any]) -> Surface:
         else:
             walk.key(key, walk.outside)
             walk.value(value, walk.outside, 2, key)
-    groups = [walk.outside, *walk.messages]
-    total = sum(len(s) if s.isascii() else len(s.encode("utf-8", "replace")) for g in groups for s in g)
-    return Surface(groups, walk.attachments, total)
+    return Surface([walk.outside, *walk.messages], walk.attachments)
 
 
 class _Walk:

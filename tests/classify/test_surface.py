@@ -167,7 +167,7 @@ def test_a_document_nested_too_deep_is_refused() -> None:
         (user(nested(DEPTH_MAX - 3)), user(nested(DEPTH_MAX - 2))),
     ):
         assert parse_json(json.dumps(deepest).encode()) == deepest
-        assert collect(deepest).bytes_total > 0
+        assert any(collect(deepest).groups)
         with pytest.raises(BadJson):
             parse_json(json.dumps(deeper).encode())
         with pytest.raises(TooDeep):
@@ -202,5 +202,4 @@ def test_no_string_of_any_document_is_lost(outside: dict[str, Any], messages: li
     collected = [s for group in surface.groups for s in group]
     lost = [s for s in strings_in(document) if s not in collected and s not in VOCABULARY]
     assert lost == []
-    assert surface.bytes_total == sum(len(s.encode()) for s in collected)
     assert len(surface.groups) == 1 + len(messages)
