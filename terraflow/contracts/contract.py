@@ -65,8 +65,8 @@ class OutputRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         says(
             "JSON Schema that an answer must satisfy. `$ref` only inside the schema; patterns of the linear kind,"
             " without look-around or back-references; numbers in it are integers. What could cost too much to check is"
-            " refused: `unevaluatedProperties`, `$dynamicRef`, references whose ways multiply. A recursion that branches"
-            " is checked as deep as there is room; an answer beyond that does not satisfy it."
+            " refused: `unevaluatedProperties`, `$dynamicRef`, references whose ways multiply. A recursion that"
+            " branches is checked as deep as there is room; an answer beyond that does not satisfy it."
         ),
     ] = None
     requested_schema: Annotated[
