@@ -18,7 +18,7 @@ from terraflow.gateway.pricing import cost_of
 from terraflow.gateway.recovery import RECOVERY, Charge
 from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
-from terraflow.ports.upstream import Call, Failure, ModelRequest, ProviderFailure, Usage
+from terraflow.ports.upstream import Failure, ModelRequest, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice
 
@@ -80,17 +80,6 @@ async def settle_ended(plane: Plane, x: Exchange) -> None:
         # Until this is durable the reservation is the request's: whatever fails here, closing settles it as well.
         await plane.store.settle((Settlement(x.reservation.id, x.posting),))
         x.reservation = None
-
-
-def call_of(plane: Plane, x: Exchange, trial: Trial) -> Call:
-    """What the provider is asked."""
-    assert x.resolution is not None
-    return Call(
-        request=trial.request,
-        output_tokens_max=trial.route.output_tokens_max,
-        reasoning_budget_tokens=x.resolution.workload.contract.reasoning_budget_tokens,
-        timeout_s=max(0.001, x.deadline - plane.clock.monotonic()),
-    )
 
 
 def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from terraflow.gateway import attempts, recording
+from terraflow.gateway import attempts, calling, recording
 from terraflow.gateway.http import service
 from terraflow.gateway.stages import (
     admit,
@@ -74,6 +74,7 @@ MODULES = {
     "record_intent": record_intent,
     "call_provider": call_provider,
     "attempts": attempts,
+    "calling": calling,
     "recording": recording,
 }
 
@@ -114,7 +115,7 @@ POINTS = [
     Point("attempts", "budget_lines"),
     Point("plane.store", "begin"),
     Point("call_provider", "open_trial"),
-    Point("call_provider", "call_of"),
+    Point("calling", "call_of"),
     Point("plane.capacity", "try_take"),
 ]
 

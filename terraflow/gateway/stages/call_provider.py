@@ -8,20 +8,15 @@ from terraflow.contracts.plan import Role
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
 from terraflow.gateway.attempts import (
-    call_of,
     open_trial,
-    trial_abandoned,
-    trial_answered,
-    trial_failed,
 )
+from terraflow.gateway.calling import call_once
 from terraflow.gateway.exchange import Exchange
-from terraflow.gateway.flow import Flow
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import Ended, Retry, decide_next
 from terraflow.gateway.routing import hold, take_route
-from terraflow.gateway.running import Interrupted
-from terraflow.gateway.trial import Trial, Why
-from terraflow.ports.upstream import Call, Failure, ProviderFailure
+from terraflow.gateway.trial import Why
+from terraflow.ports.upstream import Failure, ProviderFailure
 
 _JITTER = random.Random()  # noqa: S311 - it spreads retries, it guards nothing
 
@@ -39,7 +34,7 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
         trial = await open_trial(plane, x, route, why, x.request_sent, route.worst_case_micro_usd)
         if isinstance(trial, Refuse):
             return trial
-        failed = await _try(plane, x, trial)
+        failed = await call_once(plane, x, trial, flows=x.flows)
         if failed is None:
             x.answered_by = route
             if x.answer is not None and any(c.get("finish_reason") == FILTERED for c in x.answer.choices):
@@ -75,30 +70,3 @@ def _refusal(step: Ended, failed: ProviderFailure) -> Refuse:
     if failed.failure is Failure.UNSUPPORTED_FIELD:
         return Refuse(reason=step.reason, detail="FIELD_NOT_SUPPORTED", details={"fields": list(failed.fields)})
     return Refuse(reason=step.reason, detail=failed.failure.value)
-
-
-async def _try(plane: Plane, x: Exchange, trial: Trial) -> ProviderFailure | None:
-    provider = plane.providers.provider(trial.route.capability)
-    call = call_of(plane, x, trial)
-    if type(call) is not Call:
-        raise TypeError("there is nothing to ask the provider")
-    try:
-        with x.presence:
-            if x.flows:
-                iterator = provider.stream(call)
-                try:
-                    first = await anext(iterator)
-                except StopAsyncIteration:
-                    raise ProviderFailure(Failure.CUT_OFF, reached=True) from None
-                x.flow = Flow(trial, first, iterator, keep=x.keyed or x.cache_key is not None)
-                return None
-            answer = await provider.complete(call)
-    except ProviderFailure as failed:
-        trial_failed(plane, x, trial, failed, None)
-        return failed
-    except Interrupted:
-        trial_abandoned(plane, x, trial, None)
-        raise
-    trial_answered(plane, x, trial, answer.usage)
-    x.answer = answer
-    return None

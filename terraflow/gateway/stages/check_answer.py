@@ -12,13 +12,13 @@ import msgspec
 from terraflow.contracts.schemas import Validator
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
-from terraflow.gateway.attempts import call_of, open_trial, trial_abandoned, trial_answered, trial_failed
+from terraflow.gateway.attempts import open_trial
+from terraflow.gateway.calling import call_once
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
-from terraflow.gateway.running import Interrupted
 from terraflow.gateway.trial import Why
-from terraflow.ports.upstream import Answer, ModelRequest, ProviderFailure
+from terraflow.ports.upstream import Answer, ModelRequest
 
 REPAIR_ASK = (
     "The answer above does not satisfy the JSON schema that was asked for. Answer again with one JSON value that"
@@ -61,19 +61,7 @@ async def _repair(plane: Plane, x: Exchange, failed_message: dict[str, Any]) -> 
     trial = await open_trial(plane, x, x.answered_by, Why.REPAIR, request, worst_case)
     if isinstance(trial, Refuse):
         return False
-    try:
-        with x.presence:
-            provider = plane.providers.provider(trial.route.capability)
-            answer = await provider.complete(call_of(plane, x, trial))
-    except ProviderFailure as failed:
-        trial_failed(plane, x, trial, failed, None)
-        return False
-    except Interrupted:
-        trial_abandoned(plane, x, trial, None)
-        raise
-    trial_answered(plane, x, trial, answer.usage)
-    x.answer = answer
-    return True
+    return await call_once(plane, x, trial, flows=False) is None
 
 
 def _with_repair(request: ModelRequest, failed: dict[str, Any]) -> ModelRequest:
