@@ -13,12 +13,36 @@ import asyncio
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Headers, Reply
 
-if TYPE_CHECKING:
-    from terraflow.app.protocol import EdgeProtocol
+
+class Connection(Protocol):
+    """What a wire asks of the connection that feeds it."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    loop: asyncio.AbstractEventLoop
+    client: tuple[str, int] | None
+    server_state: ServerState
+
+    @property
+    def draining(self) -> bool:
+        """Whether no request is taken after the ones that are here."""
+        ...
+
+    def regulate(self) -> None:
+        """Read from the socket, or let the caller wait, by what the wires want."""
+        ...
+
+    def answered(self, wire: ConnectionWire) -> None:
+        """The wire's answer is complete."""
+        ...
+
 
 UNREAD_MAX = 64 * 1024
 """Bytes of a body that are taken before the service asks for it, or discarded when it never does."""
@@ -70,7 +94,7 @@ class ConnectionWire:
 
     def __init__(
         self,
-        protocol: EdgeProtocol,
+        protocol: Connection,
         method: str,
         raw_path: bytes,
         headers: Headers,
