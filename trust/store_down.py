@@ -121,7 +121,7 @@ class _Callers:
         return read.status, code
 
 
-async def try_way(way: Way, folder: Path, forks: Forks, count: int) -> Tried:
+async def try_way(way: Way, folder: Path, forks: Forks, count: int, answer_s: float = ANSWER_S) -> Tried:
     """Start a plane, let its store fail, ask `count` times, and see it serve again where the failure passes."""
     upstream = await Counting().start()
     data = DataFolder(folder)
@@ -136,9 +136,9 @@ async def try_way(way: Way, folder: Path, forks: Forks, count: int) -> Tried:
             problems = callers.problems
             if upstream.calls:
                 problems.append(f"{len(upstream.calls)} requests reached a model")
-        slow = [seconds for seconds in callers.seconds if seconds > ANSWER_S]
+        slow = [seconds for seconds in callers.seconds if seconds > answer_s]
         if slow:
-            problems.append(f"{len(slow)} of {len(callers.seconds)} replies took longer than {ANSWER_S} s")
+            problems.append(f"{len(slow)} of {len(callers.seconds)} replies took longer than {answer_s} s")
         if way.fault is None:
             problems += await _serves_again(callers, data, plane)
     finally:
