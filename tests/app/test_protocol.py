@@ -306,9 +306,9 @@ def test_an_idle_connection_is_closed() -> None:
             dribbling.send(b"\r\n")
             time.sleep(0.1)
         assert unused.closed() and dribbling.closed()
-        assert 0.8 < time.monotonic() - begun < 1.4
+        assert 0.8 < time.monotonic() - begun < 5
         assert used.closed()
-        assert 1.3 < time.monotonic() - begun < 2.2
+        assert 1.3 < time.monotonic() - begun < 8
 
 
 def test_a_request_that_runs_keeps_its_connection() -> None:

