@@ -98,7 +98,7 @@ def real_cuts(number: int, first_seed: int, *, careless: bool) -> tuple[int, lis
                 device.cut_power()
                 writer.kill()
                 writer.wait()
-            acknowledged.add(told.read_bytes()[:certain].decode().splitlines()[1:])
+            acknowledged.add(told.read_bytes()[:certain])
             device.unmount()
             device.mount()
             found = problems(folder, acknowledged)

@@ -142,7 +142,7 @@ def disk_after(steps: list[Step], folder: Path, chance: random.Random) -> Acknow
                     apply(file.certain, part)
         (folder / Path(path).name).write_bytes(file.certain)
     acknowledged = Acknowledged()
-    acknowledged.add(told.decode().splitlines()[1:])
+    acknowledged.add(told)
     return acknowledged
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 
 from terraflow.storage.sqlite.folder import DATABASE
@@ -14,14 +13,16 @@ INDEX_BITS = 40
 
 
 class Acknowledged:
-    """What a writer was told, line by line; the last line may be cut."""
+    """What a writer was told. A kill may cut the last line, which then says nothing."""
 
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
         self.done: dict[str, int | None] = {}
 
-    def add(self, lines: Iterable[str]) -> None:
-        for line in lines:
+    def add(self, told: bytes) -> None:
+        """The whole lines of `told`, but for the first, which only says that the writer is there."""
+        whole = told[: told.rfind(b"\n") + 1]
+        for line in whole.decode().splitlines()[1:]:
             word, *rest = line.split()
             if word == "begun":
                 self.begun[rest[0]] = int(rest[1])

@@ -27,7 +27,7 @@ def kill_once(folder: Path, seed: int, acknowledged: Acknowledged, longest_s: fl
             writer.wait()
     if writer.returncode != -9:
         raise RuntimeError("the writer ended by itself")
-    acknowledged.add(told.read_text().splitlines()[1:])
+    acknowledged.add(told.read_bytes())
 
 
 def kills(
