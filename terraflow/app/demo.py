@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.resources
 import json
 import os
@@ -25,6 +24,7 @@ from terraflow.contracts.source import parse_source
 from terraflow.contracts.verify import BundleRejected, sign_bundle, verify_bundle
 from terraflow.core.signature import keyring
 from terraflow.evidence.checkpoint import log_key
+from terraflow.identity.keys import make_key
 from terraflow.ports.store import ApiKey
 from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.tools import open_tools
@@ -65,10 +65,10 @@ def make_workspace(settings: Settings, *, bench: bool) -> str:
             api_key = _read_note(note)
             signing = read_private_key(folder / "keys" / "bundle.pem")
         else:
-            api_key = "tf_" + secrets.token_urlsafe(32)
+            made = make_key(secrets.token_urlsafe, secrets.token_hex)
+            api_key = made.text
             signing = new_key(folder / "keys" / "bundle.pem")
-            digest = hashlib.sha256(api_key.encode()).hexdigest()
-            tools.add_key(ApiKey("key_" + secrets.token_hex(8), TENANT, APPLICATION, digest, clock.now()))
+            tools.add_key(ApiKey(made.id, TENANT, APPLICATION, made.digest, clock.now()))
             _write_private(note, json.dumps({"api_key": api_key}))
         active = tools.active_bundle()
         keys = keyring([signing.public_key()])

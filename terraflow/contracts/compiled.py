@@ -9,7 +9,7 @@ from __future__ import annotations
 from terraflow.contracts.capability import Boundary, Capability, Lifecycle, PrefixCache
 from terraflow.contracts.contract import Contract, Egress
 from terraflow.contracts.exact import Exact
-from terraflow.core.prices import Prices
+from terraflow.core.prices import prices_audio
 from terraflow.core.types import DATA_CLASSES, DataClass, SensitiveType, parse_usd
 
 ANY = "*"
@@ -76,16 +76,10 @@ def compile_capability(capability: Capability) -> CompiledCapability:
         enabled=capability.enabled,
         paid=capability.paid,
         priced=capability.prices is not None,
-        audio_priced=_prices_audio(capability.prices),
+        audio_priced=prices_audio(capability.prices),
         secret_named=capability.secret is not None,
         definition=capability,
     )
-
-
-def _prices_audio(prices: Prices | None) -> bool:
-    """Audio costs many times what text does: without prices of its own nothing bounds it. Where nobody asks any
-    price, nobody asks one for audio."""
-    return prices is None or (prices.audio_input is not None and prices.audio_output is not None)
 
 
 def compile_contract(contract: Contract) -> CompiledContract:

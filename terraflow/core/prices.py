@@ -24,3 +24,9 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reasoning: Annotated[Price | None, Meta(description="Output that only the model reads.")] = None
     audio_input: Annotated[Price | None, Meta(description="Input of sound.")] = None
     audio_output: Annotated[Price | None, Meta(description="Output of sound.")] = None
+
+
+def prices_audio(prices: Prices | None) -> bool:
+    """Whether a call with audio can be priced. Audio costs many times what text does: without prices of its own nothing
+    bounds it. Where nobody asks any price, nobody asks one for audio."""
+    return prices is None or (prices.audio_input is not None and prices.audio_output is not None)

@@ -78,7 +78,6 @@ class Request(_Row, frozen=True):
     max_output_tokens: int | None = None
     input_bytes: int | None = None
     audio: bool = False
-    question_type: str | None = None
     deadline_ms: int | None = None
     idempotency_key_digest: str | None = None
 
@@ -168,8 +167,6 @@ class Attempt(_Row, frozen=True):
     cost_micro_usd: int = 0
     estimated: bool = False
     overrun: bool = False
-    replica: str | None = None
-    hint: str | None = None
 
 
 class Answer(_Row, frozen=True):

@@ -28,9 +28,9 @@ class NewKey(msgspec.Struct, frozen=True):
 def make_key(random_text: Callable[[int], str], random_hex: Callable[[int], str]) -> NewKey:
     """A new key from two sources of that many random bytes: `secrets.token_urlsafe` and `secrets.token_hex`."""
     text = PREFIX + random_text(SECRET_BYTES)
-    return NewKey(id="key_" + random_hex(ID_BYTES), text=text, digest=key_digest(text))
+    return NewKey(id="key_" + random_hex(ID_BYTES), text=text, digest=key_digest(text.encode()))
 
 
-def key_digest(text: str) -> str:
-    """The SHA-256 of a key, in lower-case hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def key_digest(key: bytes) -> str:
+    """The SHA-256 of a key as it is sent, in lower-case hexadecimal."""
+    return hashlib.sha256(key).hexdigest()

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from terraflow.core.prices import Prices
+from terraflow.core.prices import Prices, prices_audio
 from terraflow.ports.upstream import Usage
 
 PER_TOKENS = 1_000_000
@@ -20,11 +20,6 @@ CACHE_WRITE_FACTOR = 2
 
 class UnknownPrice(ValueError):
     """There is no price for a kind of token that the call uses."""
-
-
-def prices_audio(prices: Prices | None) -> bool:
-    """Whether a call with audio can be priced."""
-    return prices is None or (prices.audio_input is not None and prices.audio_output is not None)
 
 
 def worst_case(

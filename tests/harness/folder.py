@@ -76,7 +76,7 @@ class DataFolder:
 
     def revoke(self, api_key: str) -> None:
         """End an API key."""
-        [(key_id,)] = self.rows("SELECT id FROM api_key WHERE digest = ?", key_digest(api_key))
+        [(key_id,)] = self.rows("SELECT id FROM api_key WHERE digest = ?", key_digest(api_key.encode()))
         with open_tools(self.path) as tools:
             assert tools.revoke_key(key_id, self._clock.now())
 

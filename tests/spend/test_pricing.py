@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terraflow.core.prices import Prices
+from terraflow.core.prices import Prices, prices_audio
 from terraflow.ports.upstream import Usage
-from terraflow.spend.pricing import UnknownPrice, cost, prices_audio, worst_case
+from terraflow.spend.pricing import UnknownPrice, cost, worst_case
 
 # 3 and 15 dollars a million tokens, cached input a tenth, cache writes 1.25 times, as Anthropic's Sonnet was sold.
 SONNET = Prices(input=3_000_000, output=15_000_000, cached_input=300_000, cache_write=3_750_000)

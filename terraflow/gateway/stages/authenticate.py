@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
+from terraflow.identity.keys import PREFIX, key_digest
 from terraflow.ports.store import KeyHolder, Store
 
-PREFIX = b"tf_"
+_PREFIX = PREFIX.encode()
 
 
 async def authenticate(store: Store, api_key: bytes | None) -> KeyHolder | Refuse:
     """The holder of the key. Keys are looked up by their SHA-256, so no comparison depends on a secret's bytes; the
     store is asked every time, so that a revoked key ends at once."""
-    if api_key is None or not api_key.startswith(PREFIX):
+    if api_key is None or not api_key.startswith(_PREFIX):
         return Refuse(reason=Governed.APP_UNAUTHENTICATED)
-    holder = await store.find_key(hashlib.sha256(api_key).hexdigest())
+    holder = await store.find_key(key_digest(api_key))
     return Refuse(reason=Governed.APP_UNAUTHENTICATED) if holder is None else holder

@@ -13,7 +13,7 @@ async def permit_tools(plane: Plane, x: Exchange) -> StepOutcome:
     assert x.resolution is not None
     if not x.request.tool_names:
         return CONTINUE
-    allowed = x.resolution.workload.contract.tools
+    allowed = x.resolution.workload.tools
     if all(name in allowed for name in x.request.tool_names):
         return CONTINUE
     return Refuse(reason=Governed.TOOL_NOT_PERMITTED)
