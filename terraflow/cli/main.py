@@ -34,6 +34,7 @@ COMMANDS = (
     Command("key",      "terraflow.cli.key",      "Make, list, revoke and rotate applications' API keys."),
     Command("backup",   "terraflow.cli.backup",   "Copy a data folder, consistent, while its plane runs."),
     Command("erase",    "terraflow.cli.erase",    "Remove stored answers, by request or by age."),
+    Command("hints",    "terraflow.cli.hints",    "Serve, feed, test and explain route hints."),
     Command("reason",   "terraflow.cli.reason",   "What a reason code means and what to do about it."),
 )
 # fmt: on

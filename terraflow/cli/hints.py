@@ -1,0 +1,29 @@
+"""`terraflow hints`: the route-hint service and what belongs to it, one module a subcommand.
+
+All modules of the table are imported when `hints` is called: what is heavy they import inside their functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import typer
+
+
+class Subcommand(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    command: Callable[..., None]
+    summary: str
+
+
+# fmt: off
+SUBCOMMANDS: tuple[Subcommand, ...] = (
+)
+# fmt: on
+
+app = typer.Typer(help="Route hints: which replica already holds a prompt's prefix.", no_args_is_help=True)
+for row in SUBCOMMANDS:
+    app.command(row.name, help=row.summary)(row.command)

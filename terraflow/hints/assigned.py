@@ -1,0 +1,1 @@
+"""What was routed and is still in flight."""

@@ -1,0 +1,1 @@
+"""The prefill and the decode replica of a disaggregated model."""

@@ -1,0 +1,1 @@
+"""What engines say of their caches, brought into the index."""

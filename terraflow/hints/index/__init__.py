@@ -1,0 +1,1 @@
+"""Which replica holds which block: bounded, pure, and told the time."""

@@ -1,0 +1,1 @@
+"""One lookup, from its query to its answer."""

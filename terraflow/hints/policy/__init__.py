@@ -1,0 +1,1 @@
+"""What operators say of hints: cache policies, tenants, prompt templates and topologies."""

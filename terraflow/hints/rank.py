@@ -1,0 +1,1 @@
+"""What replicas hold, to scores and their order."""

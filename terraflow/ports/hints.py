@@ -1,0 +1,69 @@
+"""Route hints, as a fleet's provider sees them.
+
+1. `hint` MUST return within `timeout_s` and MUST NOT raise: an absent, slow or broken service is a hint with no
+   replicas and the code TIMEOUT or NO_HINT.
+2. `sent` and `ended` MUST NOT wait and MUST NOT raise: they tell what was routed, so that a burst of one prefix stays
+   together before any replica has reported it.
+3. Nothing of a prompt is kept: hashes and counts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from terraflow.core.reasons import Lookup
+
+
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies a prompt's leading blocks under one scheme. `counts[i]` is the tokens of block i alone."""
+
+    tenant: str
+    model: str
+    scheme: str
+    adapter: str = ""
+    hashes: Sequence[bytes] = ()
+    counts: Sequence[int] = ()
+    tokens: int = 0
+    """Tokens of the whole prompt, the part block that has no hash included; 0 for unknown."""
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A replica of an answer, best first."""
+
+    replica: str
+    score: float
+    matched_tokens: int
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer. An empty ranking is always valid."""
+
+    reason: Lookup
+    ranked: tuple[Ranked, ...] = ()
+
+
+class ReplicaHints(Protocol):
+    """The route-hint service, in this process or behind gRPC."""
+
+    async def hint(self, prefix: Prefix, timeout_s: float) -> Hint:
+        """Which replicas hold the prefix. See rule 1."""
+        ...
+
+    def pressure(self, tenant: str, model: str) -> dict[str, float]:
+        """The last known pressure of each replica that reported one lately, 0…1; empty when nobody did."""
+        ...
+
+    def sent(self, prefix: Prefix, replica: str) -> None:
+        """A request with this prefix has just been sent there."""
+        ...
+
+    def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
+        """It ended; `held` is whether the replica worked on it and so holds its blocks."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Idempotent."""
+        ...
