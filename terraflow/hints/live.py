@@ -1,0 +1,183 @@
+"""The hints that are live in one process: what the RPCs, the feeds, the probe and the plane's own client share.
+
+1. Here, and nowhere below, the clock is read: the index, the ranking and the lookup are told the time.
+2. Everything runs on one thread, the loop's; no method waits.
+3. A lookup never raises: the tighter deadline of the caller and of the tenant's policy decides, and what fails is
+   logged, counted and answered NO_HINT.
+4. Nobody listening to changes costs the index nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from terraflow.core.reasons import Lookup
+from terraflow.hints.assigned import Assigned
+from terraflow.hints.index.index import Change, Index, Ingested, TenantRule
+from terraflow.hints.lookup import Answer, Query, Tokenizers, decide_lookup
+from terraflow.hints.policy.policies import Eviction, Policies
+from terraflow.hints.rank import RankerConfig
+from terraflow.hints.words import Report, Scope, Stats
+from terraflow.ports.runtime import Clock
+
+log = logging.getLogger("terraflow.hints")
+
+SWEEP_ENTRIES = 2_000
+"""A step of the sweep: about a millisecond of it."""
+
+
+def _never() -> bool:
+    return False
+
+
+class LiveHints:
+    """The index with the policies in force, the assignment memory, the tokenizers and the clock."""
+
+    def __init__(
+        self,
+        *,
+        index: Index,
+        clock: Clock,
+        ranker: RankerConfig,
+        policies: Policies | None = None,
+        tokenizers: Tokenizers | None = None,
+        assigned: Assigned | None = None,
+        share_min: float = 0.0,
+    ) -> None:
+        self.index = index
+        self.clock = clock
+        self.ranker = ranker
+        self.tokenizers = tokenizers
+        self.assigned = assigned
+        self.share_min = share_min
+        self.policies = Policies()
+        self.faults = 0
+        self._registered: dict[str, Mapping[str, str]] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+        if policies is not None:
+            self.adopt(policies)
+
+    # Reads
+
+    def lookup(self, query: Query, deadline: float | None = None) -> Answer:
+        """The answer to a query; `deadline` is an instant of the monotonic clock. Never raises."""
+        monotonic = self.clock.monotonic
+        now = monotonic()
+        timeout_ms = self.policies.policy(query.tenant).lookup_timeout_ms
+        if timeout_ms > 0:
+            own = now + timeout_ms / 1000
+            deadline = own if deadline is None or own < deadline else deadline
+        expired: Callable[[], bool] = _never
+        if deadline is not None:
+            until = deadline
+
+            def expired() -> bool:
+                return monotonic() >= until
+
+        try:
+            return decide_lookup(
+                query,
+                self.index,
+                self.policies,
+                self.ranker,
+                now=now,
+                expired=expired,
+                tokenizer=self.tokenizers,
+                assigned=self.assigned,
+                share_min=self.share_min,
+            )
+        except Exception as error:
+            self.faults += 1
+            log.error("a lookup failed and was answered without a hint: %s", type(error).__name__)
+            return Answer(reason=Lookup.NO_HINT, scored=[], token_ids=(), adapter=query.adapter)
+
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of replicas by id: those of `replicas.yaml`, then what feeds and fleets registered."""
+        if not self._registered:
+            return self.policies.labels
+        both = dict(self.policies.labels)
+        for replica, labels in self._registered.items():
+            both[replica] = {**both.get(replica, {}), **labels}
+        return both
+
+    # Writes: what feeds and producers say
+
+    def ingest(self, report: Report) -> Ingested:
+        """Take in a report: its entries and its statistics."""
+        return self.index.ingest(report, self.clock.monotonic())
+
+    def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
+        """Take in statistics alone."""
+        self.ingest(Report(replica=replica, model=model, tenant=tenant, scheme="", stats=stats))
+
+    def evict(self, tenant: str, model: str, replica: str, hash: bytes, adapter: str | None) -> int:  # noqa: A002
+        """Remove one hash under every scheme; adapter None: under every adapter. Returns the entries removed."""
+        return self.index.evict(tenant, model, replica, hash, adapter, self.clock.monotonic())
+
+    def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: Sequence[bytes]) -> int:
+        """Remove hashes of one scheme. Returns the entries removed."""
+        return self.index.evict_many(scope, replica, adapter, list(hashes), self.clock.monotonic())
+
+    def clear(self, tenant: str, model: str, replica: str) -> int:
+        """Remove everything of a replica and its statistics. Returns the entries removed."""
+        return self.index.clear(tenant, model, replica, self.clock.monotonic())
+
+    def refresh(self, tenant: str, model: str, replica: str) -> None:
+        """The replica is alive."""
+        self.index.refresh(tenant, model, replica, self.clock.monotonic())
+
+    def degrade(self, tenant: str, model: str, replica: str) -> None:
+        """What the replica holds up to now counts for less from here on."""
+        self.index.degrade(tenant, model, replica, self.clock.monotonic())
+
+    def heal(self, tenant: str, model: str, replica: str) -> None:
+        """What the replica holds counts in full again."""
+        self.index.heal(tenant, model, replica)
+
+    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+        """The labels by which topologies find a replica; empty ones take them back."""
+        if labels:
+            self._registered[replica] = dict(labels)
+        else:
+            self._registered.pop(replica, None)
+
+    def sweep(self) -> int:
+        """A bounded step of removing what is past its TTL. Returns the entries removed."""
+        return self.index.sweep(self.clock.monotonic(), SWEEP_ENTRIES)
+
+    # What governs
+
+    def adopt(self, policies: Policies) -> None:
+        """Put policies in force, as a whole."""
+        before = set(self.policies.cache) | set(self.policies.quotas)
+        self.policies = policies
+        for tenant in before | set(policies.cache) | set(policies.quotas):
+            self.index.govern(tenant, self._rule(tenant))
+
+    def _rule(self, tenant: str) -> TenantRule | None:
+        policy = self.policies.cache.get(tenant)
+        quota = self.policies.quotas.get(tenant)
+        if policy is None and quota is None:
+            return None
+        ttl_s = self.index.ttl_default_s if policy is None or policy.ttl_s is None else policy.ttl_s
+        return TenantRule(ttl_s=ttl_s, lfu=policy is not None and policy.eviction is Eviction.LFU, keys_max=quota)
+
+    # Who listens
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change of the index; it must be quick and must not raise. Returns what ends it."""
+        self._listeners.append(listener)
+        self.index.changed = self._tell
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+            if not self._listeners:
+                self.index.changed = None
+
+        return end
+
+    def _tell(self, change: Change) -> None:
+        for listener in self._listeners:
+            listener(change)
