@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.pages import bundle, commands, detectors, reasons, settings
+from tools.pages import bundle, commands, detectors, reasons, settings, wire
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,6 +33,7 @@ PAGES = (
     Page("docs/reference/settings.md", settings.page),
     Page("docs/reference/cli.md", commands.page),
     Page("docs/detectors.md", detectors.page),
+    *(Page(path, text) for path, text in wire.TEXTS),
 )
 
 

@@ -1,0 +1,1 @@
+"""The wire's messages: `inferencecache.proto`, and what protoc makes of it (`make fix` writes it anew)."""
