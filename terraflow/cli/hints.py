@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import typer
 
+from terraflow.cli import hints_replay
+
 
 class Subcommand(NamedTuple):
     """A row of the table."""
@@ -21,6 +23,7 @@ class Subcommand(NamedTuple):
 
 # fmt: off
 SUBCOMMANDS: tuple[Subcommand, ...] = (
+    Subcommand("replay", hints_replay.command, "A recorded trace through simulated caches, under several policies."),
 )
 # fmt: on
 
