@@ -1,1 +1,469 @@
-"""One lookup, from its query to its answer."""
+"""One lookup, from its query to its answer: the contract's ten steps, one function a row of `STEPS`.
+
+1. The first step that knows the answer gives it; the deadline is looked at before each, and once more at the end.
+2. Nothing is changed but the LFU credit of a PREFIX_MATCH that is delivered: one to each key of each replica in it.
+3. A match that the floors leave nothing of never becomes TENANT_HOT, a chain that matched nothing neither.
+4. UNKNOWN_* beats affinity. It speaks of the caller's own tenant only.
+5. The adapter partitions keys and nothing else: replica counts, TENANT_HOT, affinity and UNKNOWN_* are blind to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from terraflow.core.reasons import Lookup
+from terraflow.hints.blocks import BLOCK_TOKENS, block_keys
+from terraflow.hints.policy.policies import CachePolicy, Eviction
+from terraflow.hints.rank import (
+    NOBODY,
+    Candidates,
+    RankerConfig,
+    Scored,
+    float32,
+    score_matches,
+    score_tenant_hot,
+)
+from terraflow.hints.words import (
+    BLOCKS_MAX,
+    IDENTIFIER_BYTES_MAX,
+    PROBE_TENANT,
+    PROMPT_TEXT_BYTES_MAX,
+    TOKEN_IDS_MAX,
+    Held,
+    Known,
+    Scope,
+    Stats,
+)
+
+if TYPE_CHECKING:
+    from terraflow.hints.assigned import Assigned
+    from terraflow.hints.index.index import Index
+    from terraflow.hints.policy.policies import Policies
+
+_UINT32_MAX = (1 << 32) - 1
+
+
+class Query(msgspec.Struct, kw_only=True):
+    """A LookupRouteRequest, parsed. `block_token_counts[i]` is the tokens of block i alone.
+
+    `foreign`: the caller is bound to tenants and this is none of them.
+    """
+
+    tenant: str
+    model: str
+    scheme: str
+    adapter: str = ""
+    prefix_hash: bytes = b""
+    prefix_token_count: int = 0
+    block_hashes: Sequence[bytes] = ()
+    block_token_counts: Sequence[int] = ()
+    token_ids: Sequence[int] = ()
+    prompt_text: str = ""
+    ttft_ms: int = 0
+    foreign: bool = False
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """A LookupRouteResponse but for its latency. `token_ids` echoes what `prompt_text` became.
+
+    `adapter` is the partition that was looked into; empty when none was.
+    """
+
+    reason: Lookup
+    scored: list[Scored]
+    token_ids: Sequence[int] = ()
+    adapter: str = ""
+
+
+class Tokenizers(Protocol):
+    """The tokenizers that models have."""
+
+    def prompt(self, model: str, text: str) -> Sequence[int] | None:
+        """`text` as one user message, ready for generation; None when that is not to be had. Never raises."""
+        ...
+
+
+class Input(NamedTuple):
+    """What is looked up: a chain, else an exact hash, else nothing."""
+
+    hashes: Sequence[bytes] = ()
+    counts: Sequence[int] = ()
+    exact: bytes = b""
+    tokens: int = 0
+    """What the request says it holds: the sum of the chain's counts, else prefix_token_count."""
+    chain: bool = False
+
+
+class Decision(msgspec.Struct, kw_only=True):
+    """How a lookup was decided, for the answer and for who asks why."""
+
+    reason: Lookup
+    step: str
+    why: str
+    ranked: list[Scored] = []
+
+
+class Look(msgspec.Struct, kw_only=True):
+    """One lookup under way: what it was given, and what its steps found."""
+
+    query: Query
+    index: Index
+    policy: CachePolicy
+    ranker: RankerConfig
+    now: float
+    expired: Callable[[], bool]
+    tokenizer: Tokenizers | None
+    assigned: Assigned | None
+    share_min: float
+    block_tokens: int
+    scope: Scope
+    input: Input = Input()
+    echo: Sequence[int] = ()
+    short: bool = False
+    """Below `minimumPrefixTokens`: a positive result counts for nothing."""
+    consulted: bool = False
+    """The index was asked under the query's adapter."""
+    held: list[Held] = []
+    replicas: Sequence[str] = ()
+    candidates: Candidates = NOBODY
+    floored: bool = False
+
+    def stats(self, replica: str) -> tuple[Stats, float] | None:
+        """What a replica last said of itself, and when."""
+        return self.index.stats(self.query.tenant, self.query.model, replica)
+
+
+def _no_hint(step: str, why: str) -> Decision:
+    return Decision(reason=Lookup.NO_HINT, step=step, why=why)
+
+
+# Steps 1 to 6: what can be said without the index
+
+
+def reserved(look: Look) -> Decision | None:
+    """1. The probe's tenant, and tenants that are not the caller's, are not looked up."""
+    if look.query.tenant == PROBE_TENANT:
+        return _no_hint("tenant", "the tenant is reserved for probes")
+    return _no_hint("tenant", "the tenant is not one of the caller's") if look.query.foreign else None
+
+
+def _well_formed(query: Query) -> bool:
+    hashes = query.block_hashes
+    return len(hashes) == len(query.block_token_counts) and all(hashes)
+
+
+def chain_required(look: Look) -> Decision | None:
+    """3. A policy may want a chain from the wire, well-formed."""
+    if not look.policy.require_chain or (look.query.block_hashes and _well_formed(look.query)):
+        return None
+    return Decision(
+        reason=Lookup.POLICY_REQUIRES_CHAIN, step="require_chain", why="no well-formed chain came with the lookup"
+    )
+
+
+def too_large(query: Query) -> str:
+    """Which limit a query exceeds, or nothing."""
+    if len(query.block_hashes) > BLOCKS_MAX or len(query.block_token_counts) > BLOCKS_MAX:
+        return "too many blocks"
+    if len(query.token_ids) > TOKEN_IDS_MAX:
+        return "too many token ids"
+    # A character is at most four bytes, so that short texts need no encoding to be counted.
+    for text, most, what in (
+        (query.prompt_text, PROMPT_TEXT_BYTES_MAX, "prompt_text is too long"),
+        (query.tenant, IDENTIFIER_BYTES_MAX, "tenant_id is too long"),
+        (query.model, IDENTIFIER_BYTES_MAX, "model_id is too long"),
+        (query.scheme, IDENTIFIER_BYTES_MAX, "hash_scheme is too long"),
+        (query.adapter, IDENTIFIER_BYTES_MAX, "adapter_id is too long"),
+    ):
+        if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
+            return what
+    return ""
+
+
+def _fingerprint(look: Look, token_ids: Sequence[int]) -> Decision | None:
+    if max(token_ids) > _UINT32_MAX or min(token_ids) < 0:
+        return _no_hint("input", "a token id is no uint32")
+    keys = block_keys(token_ids, look.block_tokens)
+    if not keys:
+        return _no_hint("input", "the tokens are less than a block")
+    tokens = len(keys) * look.block_tokens
+    if look.policy.chain_matching:
+        look.input = Input(keys, [look.block_tokens] * len(keys), keys[-1], tokens, True)
+    else:
+        look.input = Input(exact=keys[-1], tokens=tokens)
+    return None
+
+
+def input_known(look: Look) -> Decision | None:
+    """4. Explicit hashes, else token ids, else the prompt's text."""
+    query = look.query
+    if excess := too_large(query):
+        return _no_hint("input", excess)
+    chained = bool(query.block_hashes or query.block_token_counts)
+    if chained and look.policy.chain_matching:
+        if not _well_formed(query):
+            return _no_hint("input", "the chain is malformed")
+        counts = query.block_token_counts
+        look.input = Input(query.block_hashes, counts, query.prefix_hash, sum(counts), True)
+        return None
+    if query.prefix_hash:
+        look.input = Input(exact=query.prefix_hash, tokens=query.prefix_token_count)
+        return None
+    if query.token_ids:
+        return _fingerprint(look, query.token_ids)
+    if query.prompt_text:
+        token_ids = look.tokenizer.prompt(query.model, query.prompt_text) if look.tokenizer is not None else None
+        if not token_ids or len(token_ids) > TOKEN_IDS_MAX:
+            return _no_hint("input", "the model has no tokenizer here that could read the text")
+        look.echo = token_ids
+        return _fingerprint(look, token_ids)
+    if chained:
+        return _no_hint("input", "chain matching is off and there is no other input")
+    look.input = Input(tokens=query.prefix_token_count)
+    return None
+
+
+def long_enough(look: Look) -> Decision | None:
+    """5. A short prompt is no match; without affinity that is known at once."""
+    least = look.policy.minimum_prefix_tokens
+    look.short = least > 0 and look.input.tokens < least
+    if look.short and not look.policy.affinity:
+        return _no_hint("minimum_prefix_tokens", f"{look.input.tokens} tokens are less than {least}")
+    return None
+
+
+def keys_named(look: Look) -> Decision | None:
+    """6. Tenant, model and scheme name where to look."""
+    look.consulted = True
+    query = look.query
+    if query.tenant and query.model and query.scheme:
+        return None
+    return _no_hint("keys", "tenant_id, model_id or hash_scheme is empty")
+
+
+# Steps 6 to 8: what the index says
+
+
+def _holdings(look: Look) -> list[Held]:
+    """What replicas hold of the input, with what they were just sent and have not yet reported."""
+    given, adapter = look.input, look.query.adapter
+    if given.chain:
+        held = look.index.chain(look.scope, adapter, given.hashes, given.counts, look.now)
+    elif given.exact:
+        held = look.index.exact(look.scope, adapter, given.exact, look.now)
+    else:
+        return []
+    return held
+
+
+def matched(look: Look) -> Decision | None:
+    """7. Replicas that hold enough of the prefix, well enough."""
+    policy = look.policy
+    look.replicas = look.index.replicas(look.scope, look.now)
+    held = _holdings(look)
+    share = look.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
+    if share > 0:
+        least = share * look.input.tokens
+        held = [row for row in held if row.tokens >= least]
+    look.held = held
+    look.candidates = score_matches(
+        held,
+        total=len(look.replicas),
+        ttl_s=look.index.ttl_s(look.query.tenant),
+        ttft_ms=look.query.ttft_ms,
+        stats_of=look.stats,
+        config=look.ranker,
+        now=look.now,
+    )
+    if not look.candidates.replicas:
+        return None
+    ranked = look.candidates.ranked()
+    enough = policy.minimum_matched_tokens
+    if enough > 0:
+        ranked = [row for row in ranked if row.matched_tokens >= enough]
+    floor = policy.routing_floor_score
+    if not ranked or look.short or (floor > 0 and ranked[0].score < float32(floor)):
+        look.floored = True
+        return None
+    return Decision(reason=Lookup.PREFIX_MATCH, step="match", why="a replica holds the prefix", ranked=ranked)
+
+
+def tenant_hot(look: Look) -> Decision | None:
+    """8. After the miss of an exact hash: who has lately served the tenant well."""
+    if look.input.chain or look.floored or look.short or not look.policy.tenant_hot:
+        return None
+    look.candidates = score_tenant_hot(
+        look.replicas,
+        ttl_s=look.index.ttl_s(look.query.tenant),
+        ttft_ms=look.query.ttft_ms,
+        stats_of=look.stats,
+        config=look.ranker,
+        now=look.now,
+    )
+    if not look.candidates.replicas:
+        return None
+    return Decision(
+        reason=Lookup.TENANT_HOT,
+        step="tenant_hot",
+        why="a replica has lately served the tenant well",
+        ranked=look.candidates.ranked(),
+    )
+
+
+# Steps 9 and 10: nothing speaks for a replica
+
+_UNKNOWN = {
+    Known.NOTHING: (Lookup.NO_HINT, "the index is empty"),
+    Known.OTHER_TENANTS: (Lookup.UNKNOWN_TENANT, "the index has keys, and none of the tenant"),
+    Known.OTHER_MODELS: (Lookup.UNKNOWN_MODEL, "the tenant has keys, and none of the model"),
+    Known.OTHER_SCHEMES: (Lookup.UNKNOWN_HASH_SCHEME, "the tenant's keys of the model are of other schemes"),
+}
+
+
+def known(look: Look) -> Decision | None:
+    """9. Which of the names that lead to keys leads to none."""
+    if look.replicas:
+        return None
+    query = look.query
+    found = _UNKNOWN.get(look.index.known(query.tenant, query.model, query.scheme, look.now))
+    return None if found is None else Decision(reason=found[0], step="known", why=found[1])
+
+
+def affinity_seed(hashes: Sequence[bytes], exact: bytes) -> bytes:
+    """What affinity hashes: each block hash behind its length as a big-endian u32, else the exact hash."""
+    if not hashes:
+        return exact
+    return b"".join([len(part).to_bytes(4, "big") + part for part in hashes])
+
+
+def affine(look: Look) -> Decision | None:
+    """10. The same replica for the same prompt, until something is known of it."""
+    query = look.query
+    if not look.policy.affinity:
+        return _no_hint("affinity", "nothing matched, and affinity is off")
+    if not _well_formed(query):
+        return _no_hint("affinity", "nothing matched, and the chain beside it is malformed")
+    seed = affinity_seed(look.input.hashes, look.input.exact)
+    if not seed or not look.replicas:
+        return _no_hint("affinity", "nothing matched, and there is nothing to choose a replica by")
+    digest = sha256(seed).digest()
+    serving = look.replicas
+    at = int.from_bytes(digest[:8], "big") % len(serving)
+    chosen = serving[at]
+    if look.assigned is not None and len(serving) > 1:
+        other = int.from_bytes(digest[8:16], "big") % (len(serving) - 1)
+        chosen = look.assigned.lesser(look.scope, chosen, serving[other + (other >= at)], look.now)
+    return Decision(
+        reason=Lookup.AFFINITY_HINT,
+        step="affinity",
+        why="nothing matched; the prompt's fingerprint chose",
+        ranked=[Scored(chosen, 0.0, 0, 0.0, 0)],
+    )
+
+
+STEPS: tuple[Callable[[Look], Decision | None], ...] = (
+    reserved,
+    chain_required,
+    input_known,
+    long_enough,
+    keys_named,
+    matched,
+    tenant_hot,
+    known,
+    affine,
+)
+"""In the contract's order. Its second step, the deadline, stands before each but the first, and behind the last."""
+
+_LATE = Decision(reason=Lookup.TIMEOUT, step="deadline", why="the deadline has passed")
+
+
+def decide(look: Look) -> Decision:
+    """What the steps say; changes nothing but `look`."""
+    expired = look.expired
+    for step in STEPS:
+        if step is not reserved and expired():
+            return _LATE
+        decision = step(look)
+        if decision is not None:
+            break
+    else:
+        raise AssertionError("the last step always answers")
+    return _LATE if step is not reserved and expired() else decision
+
+
+def start(
+    query: Query,
+    index: Index,
+    policies: Policies,
+    ranker: RankerConfig,
+    *,
+    now: float,
+    expired: Callable[[], bool],
+    tokenizer: Tokenizers | None,
+    assigned: Assigned | None,
+    share_min: float,
+    block_tokens: int = BLOCK_TOKENS,
+) -> Look:
+    """A lookup that has not taken a step yet. Arguments as `decide_lookup`."""
+    return Look(
+        query=query,
+        index=index,
+        policy=policies.policy(query.tenant),
+        ranker=ranker,
+        now=now,
+        expired=expired,
+        tokenizer=tokenizer,
+        assigned=assigned,
+        share_min=share_min,
+        block_tokens=block_tokens,
+        scope=Scope(query.tenant, query.model, query.scheme),
+    )
+
+
+def decide_lookup(
+    query: Query,
+    index: Index,
+    policies: Policies,
+    ranker: RankerConfig,
+    *,
+    now: float,
+    expired: Callable[[], bool],
+    tokenizer: Tokenizers | None,
+    assigned: Assigned | None,
+    share_min: float,
+    block_tokens: int = BLOCK_TOKENS,
+) -> Answer:
+    """The answer to a query at `now`, monotonic seconds; `expired` tells whether its deadline has passed.
+
+    `assigned` and `share_min` above 0 are the two additions: off, answers are the reference's.
+    """
+    look = start(
+        query,
+        index,
+        policies,
+        ranker,
+        now=now,
+        expired=expired,
+        tokenizer=tokenizer,
+        assigned=assigned,
+        share_min=share_min,
+        block_tokens=block_tokens,
+    )
+    decision = decide(look)
+    if decision.reason is Lookup.PREFIX_MATCH and look.policy.eviction is Eviction.LFU:
+        credit(look, decision)
+    adapter = query.adapter if look.consulted and decision.reason is not Lookup.TIMEOUT else ""
+    return Answer(reason=decision.reason, scored=decision.ranked, token_ids=look.echo, adapter=adapter)
+
+
+def credit(look: Look, decision: Decision) -> None:
+    """One to each key that a delivered match rests on."""
+    given = look.input
+    depth = dict(zip(look.candidates.replicas, look.candidates.blocks, strict=True))
+    for row in decision.ranked:
+        keys = given.hashes[: depth[row.replica]] if given.chain else (given.exact,)
+        look.index.credit(look.scope, look.query.adapter, keys, row.replica, look.now)
