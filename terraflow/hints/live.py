@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
+from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.index.index import Change, Index, Ingested, TenantRule
 from terraflow.hints.lookup import Answer, Query, Tokenizers, decide_lookup
 from terraflow.hints.policy.policies import Eviction, Policies
@@ -44,6 +45,7 @@ class LiveHints:
         tokenizers: Tokenizers | None = None,
         assigned: Assigned | None = None,
         share_min: float = 0.0,
+        block_tokens: int = BLOCK_TOKENS,
     ) -> None:
         self.index = index
         self.clock = clock
@@ -51,6 +53,7 @@ class LiveHints:
         self.tokenizers = tokenizers
         self.assigned = assigned
         self.share_min = share_min
+        self.block_tokens = block_tokens
         self.policies = Policies()
         self.faults = 0
         self._registered: dict[str, Mapping[str, str]] = {}
@@ -60,8 +63,11 @@ class LiveHints:
 
     # Reads
 
-    def lookup(self, query: Query, deadline: float | None = None) -> Answer:
-        """The answer to a query; `deadline` is an instant of the monotonic clock. Never raises."""
+    def lookup(self, query: Query, deadline: float | None = None, tokenizer: Tokenizers | None = None) -> Answer:
+        """The answer to a query; `deadline` is an instant of the monotonic clock. Never raises.
+
+        `tokenizer` stands in for the service's own, for who has put the text through that already.
+        """
         monotonic = self.clock.monotonic
         now = monotonic()
         timeout_ms = self.policies.policy(query.tenant).lookup_timeout_ms
@@ -83,9 +89,10 @@ class LiveHints:
                 self.ranker,
                 now=now,
                 expired=expired,
-                tokenizer=self.tokenizers,
+                tokenizer=self.tokenizers if tokenizer is None else tokenizer,
                 assigned=self.assigned,
                 share_min=self.share_min,
+                block_tokens=self.block_tokens,
             )
         except Exception as error:
             self.faults += 1

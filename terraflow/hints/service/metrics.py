@@ -1,0 +1,215 @@
+"""What the service counts, under the reference's names where it has them, in a registry of its own.
+
+1. The hot path adds to plain numbers; series are made of them when somebody scrapes.
+2. The index's counts are read at a scrape, never kept twice.
+3. What strangers name is bounded: `LABELS_MAX` models and as many tenants, then `other`.
+Source of the first six names, their labels and the buckets: the metrics reference of cachebox-project/inference-cache.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from terraflow.core.reasons import Lookup, Render
+from terraflow.hints.index.index import Index
+
+LABELS_MAX = 512
+OTHER = "other"
+BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+
+Collect = Callable[[], Iterable[Family]]
+
+
+class _Lookups:
+    """The lookups of one model."""
+
+    __slots__ = ("buckets", "calls", "seconds")
+
+    def __init__(self) -> None:
+        self.calls: defaultdict[tuple[Lookup, bool], int] = defaultdict(int)
+        self.buckets = [0] * (len(BUCKETS_S) + 1)
+        self.seconds = 0.0
+
+
+class Labels:
+    """Label values as far as there is room, then `other`."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        """The name itself, or `other` once `LABELS_MAX` different ones were seen."""
+        if name in self._known:
+            return name
+        if len(self._known) < LABELS_MAX:
+            self._known.add(name)
+            return name
+        return OTHER
+
+
+class Sample(NamedTuple):
+    """One series as StreamMetrics tells it."""
+
+    name: str
+    type: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metrics(Collector):
+    """Every number of the service, and where further ones come from."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.up = False
+        self.dropped: Counter[str] = Counter()
+        """Entries and reports left out on ingest, by cause."""
+        self.refused: Counter[str] = Counter()
+        """Calls refused, by cause."""
+        self.pd_routes: Counter[tuple[Lookup, str]] = Counter()
+        self.renders: Counter[Render] = Counter()
+        self.admitted = 0
+        self.refreshed = 0
+        self.quota_refused = 0
+        self.events: Counter[str] = Counter()
+        self.stream_drops: Counter[str] = Counter()
+        self.streams_open: Counter[str] = Counter()
+        self.models = Labels()
+        self.tenants = Labels()
+        self._lookups: dict[str, _Lookups] = {}
+        self._more: list[Collect] = []
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+
+    def observe_lookup(self, model: str, reason: Lookup, used: bool, seconds: float) -> None:
+        """Count one LookupRoute."""
+        row = self._lookups.get(model)
+        if row is None:
+            label = self.models.of(model)
+            row = self._lookups.setdefault(label, _Lookups())
+        row.calls[reason, used] += 1
+        row.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        row.seconds += seconds
+
+    def also(self, collect: Collect) -> None:
+        """Have a scrape show what `collect` returns, too."""
+        self._more.append(collect)
+
+    def collect(self) -> Iterator[Family]:
+        """Every family, as of now."""
+        yield GaugeMetricFamily("inferencecache_server_up", "1 while the service serves.", float(self.up))
+        yield from self._index_families()
+        yield from self._lookup_families()
+        yield from self._own_families()
+        for collect in self._more:
+            yield from collect()
+
+    def samples(self, names: frozenset[str]) -> Iterator[Sample]:
+        """Every series whose own name, or whose family's, is among `names`; all when there are none."""
+        for family in self.registry.collect():
+            whole = not names or family.name in names
+            for sample in family.samples:
+                if whole or sample.name in names:
+                    yield Sample(sample.name, family.type, sample.labels, sample.value)
+
+    def _index_families(self) -> Iterator[Family]:
+        entries = GaugeMetricFamily(
+            "inferencecache_index_entries", "Distinct keys that the index holds, by model.", labels=["model"]
+        )
+        for model, keys in _summed(self._index.keys_by_model(), self.models):
+            entries.add_metric([model], keys)
+        yield entries
+        evictions = CounterMetricFamily(
+            "inferencecache_index_evictions",
+            "Entries that the index removed by itself.",
+            labels=["algorithm", "reason"],
+        )
+        for (algorithm, reason), count in sorted(self._index.removals.items()):
+            evictions.add_metric([algorithm, reason], count)
+        yield evictions
+        tenants = CounterMetricFamily(
+            "inferencecache_tenant_evictions", "Keys that a tenant lost, by cause.", labels=["tenant_id", "reason"]
+        )
+        summed: Counter[tuple[str, str]] = Counter()
+        for (tenant, reason), count in sorted(self._index.tenant_removals.items()):
+            summed[self.tenants.of(tenant), reason] += count
+        for (tenant, reason), count in summed.items():
+            tenants.add_metric([tenant, reason], count)
+        yield tenants
+        yield GaugeMetricFamily(
+            "terraflow_hints_entries", "Entries (replica × key) of the index.", self._index.entries()
+        )
+
+    def _lookup_families(self) -> Iterator[Family]:
+        calls = CounterMetricFamily(
+            "inferencecache_lookup_route_calls",
+            "LookupRoute calls by what was answered.",
+            labels=["model", "reason_code", "hint_used"],
+        )
+        latency = HistogramMetricFamily(
+            "inferencecache_lookup_route_latency_seconds",
+            "LookupRoute from the parsed request to the answer.",
+            labels=["model"],
+        )
+        for model, row in list(self._lookups.items()):
+            for (reason, used), count in list(row.calls.items()):
+                calls.add_metric([model, str(reason), "true" if used else "false"], count)
+            sums, total = [], 0
+            for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), row.buckets, strict=True):
+                total += count
+                sums.append((bound, float(total)))
+            latency.add_metric([model], sums, row.seconds)
+        yield calls
+        yield latency
+
+    def _own_families(self) -> Iterator[Family]:
+        ingested = CounterMetricFamily(
+            "terraflow_hints_ingested", "Keys by what ingest did with them.", labels=["what"]
+        )
+        for what, count in (
+            ("admitted", self.admitted),
+            ("refreshed", self.refreshed),
+            ("quota", self.quota_refused),
+        ):
+            ingested.add_metric([what], count)
+        yield ingested
+        yield _counted("dropped", "Reports and entries that broke a rule of the wire, by which.", "cause", self.dropped)
+        yield _counted("refused", "Calls and reports refused, by cause.", "cause", self.refused)
+        yield _counted("events", "Events that producers published, by type.", "type", self.events)
+        yield _counted("stream_dropped", "Messages that slow readers of streams lost.", "stream", self.stream_drops)
+        yield _counted("render_calls", "RenderTemplate calls by what was answered.", "reason_code", self.renders)
+        pd_routes = CounterMetricFamily(
+            "terraflow_hints_pd_route_calls",
+            "LookupPDRoute calls by answer and cause.",
+            labels=["reason_code", "cause"],
+        )
+        for (reason, cause), count in self.pd_routes.items():
+            pd_routes.add_metric([str(reason), cause], count)
+        yield pd_routes
+        open_streams = GaugeMetricFamily("terraflow_hints_streams_open", "Open streams by kind.", labels=["stream"])
+        for stream, count in self.streams_open.items():
+            open_streams.add_metric([stream], count)
+        yield open_streams
+
+
+def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, int]]:
+    summed: Counter[str] = Counter()
+    for name in sorted(counts):
+        summed[labels.of(name)] += counts[name]
+    return summed.items()
+
+
+def _counted(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"terraflow_hints_{name}", documentation, labels=[label])
+    for value, count in list(counts.items()):
+        family.add_metric([str(value)], count)
+    return family
