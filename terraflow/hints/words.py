@@ -117,6 +117,8 @@ class Known(StrEnum):
 class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     """A replica of (tenant, model), as the index knows it. Times are None for what never came."""
 
+    tenant: str = ""
+    model: str = ""
     replica: str
     stats: Stats | None
     stats_at: float | None

@@ -1,0 +1,83 @@
+"""What the index is told and what it tells: a tenant's rule, what an ingest did, a change, a piece of a snapshot.
+
+1. Entries (replica × key) are what changes speak of: a key that two replicas hold is added twice and evicted twice.
+2. A piece is plain data that any encoder of structs can write; it holds ages, never times, so that it means the same
+   after a restart.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from terraflow.hints.words import Stats
+
+
+class TenantRule(msgspec.Struct, frozen=True):
+    """How a tenant's entries age and leave. `keys_max` None: no quota; 0 admits nothing."""
+
+    ttl_s: float
+    lfu: bool
+    keys_max: int | None
+
+
+class Ingested(NamedTuple):
+    """Entries that a report made, renewed, and that were not taken (no quota, or malformed)."""
+
+    admitted: int
+    refreshed: int
+    refused: int
+
+
+class Kind(StrEnum):
+    """What a change is about."""
+
+    ADDED = "added"
+    EVICTED = "evicted"
+    UPDATED = "updated"
+    CLEARED = "cleared"
+
+
+class Change(NamedTuple):
+    """One change. `hash` and `adapter` are empty for UPDATED (new statistics) and CLEARED."""
+
+    kind: Kind
+    replica: str
+    model: str
+    tenant: str
+    hash: bytes = b""
+    adapter: str = ""
+
+
+class Cause(StrEnum):
+    """Why an entry left; the values are the metrics' labels."""
+
+    TTL = "ttl"
+    CAP = "cap"
+    QUOTA = "quota"
+    EVENT = "event"
+    CLEAR = "clear"
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a snapshot: entries of one replica in one scope and adapter, or a replica's statistics.
+
+    Lists of equal length, one place an entry. `order`: places in the order of arrival; comparable within one dump.
+    """
+
+    tenant: str
+    model: str
+    replica: str
+    scheme: str = ""
+    adapter: str = ""
+    hashes: list[bytes] = []
+    counts: list[int] = []
+    tiers: list[int] = []
+    ages_s: list[float] = []
+    credits: list[int] = []
+    order: list[int] = []
+    degraded: list[bool] = []
+    stats: Stats | None = None
+    stats_age_s: float = 0.0
