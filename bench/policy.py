@@ -35,7 +35,9 @@ FACTS = RequestFacts(
     output_tokens_max=100,
     audio=False,
 )
-STATE = Condition(enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=False)
+STATE = Condition(
+    enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=False, under_pressure=False
+)
 
 
 def workload(count: int, egress: str) -> Workload:

@@ -129,7 +129,8 @@ def _state(rng: Random) -> dict[str, Any]:
         "secret_present": rng.random() < 0.93,
         "healthy": rng.random() < 0.85,
         "inside_boundary": rng.random() < 0.95,
-        "has_free_slot": rng.random() < 0.6,
+        "has_free_slot": rng.random() < 0.7,
+        "under_pressure": rng.random() < 0.15,
     }
 
 

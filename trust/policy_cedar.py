@@ -61,9 +61,9 @@ def by_cedar(batch: list[Case]) -> Iterator[list[str]]:
 
 
 def _exhausted(case: Case, held: list[frozenset[str]]) -> bool:
-    """Some private capability is permitted, health aside, and each such one is unhealthy or full."""
+    """Some private capability is permitted, health aside, and each such one is unhealthy, full or pressed."""
     able = [
-        bool(codes) or not state["has_free_slot"]
+        bool(codes) or not state["has_free_slot"] or state["under_pressure"]
         for entry, state, codes in zip(case.capabilities, case.states, held, strict=True)
         if entry["boundary"] == "private" and codes <= {UNHEALTHY}
     ]

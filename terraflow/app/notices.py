@@ -103,6 +103,7 @@ def _of_workload(workload: Workload, secret: Secret) -> Iterator[Problem]:
             healthy=True,
             inside_boundary=True,
             has_free_slot=True,
+            under_pressure=False,
         )
         for route in workload.survey.routes
     }

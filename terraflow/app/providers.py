@@ -21,6 +21,7 @@ from terraflow.contracts.capability import Boundary, Capability
 from terraflow.ports.runtime import Clock
 from terraflow.ports.upstream import Provider
 from terraflow.providers.endpoint import Standing
+from terraflow.providers.fleet import Advice
 from terraflow.providers.open import Opened, open_provider
 from terraflow.providers.outbound import Outbound
 
@@ -45,11 +46,18 @@ class _Retired(msgspec.Struct, frozen=True):
 class OpenProviders:
     """A `ProviderSet` that follows the active bundle. An unchanged capability keeps its provider and connections."""
 
-    def __init__(self, settings: Settings, clock: Clock, wrap: Callable[[str, Provider], Provider]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        wrap: Callable[[str, Provider], Provider],
+        advise: Callable[[Capability], Advice],
+    ) -> None:
         networks = [ipaddress.ip_network(network) for network in settings.private_networks]
         self._outbound = Outbound(networks, connections_max=settings.upstream_connections_max)
         self._clock = clock
         self._wrap = wrap
+        self._advise = advise
         self._stay_s = settings.deadline_ms_max / 1000
         self._open: dict[str, _Entry] = {}
         self._retired: list[_Retired] = []
@@ -81,7 +89,8 @@ class OpenProviders:
         if capability.secret is not None and secret is None:
             return _Entry(capability, None, None)
         try:
-            opened = await open_provider(capability, secret, self._outbound, self._clock)
+            advice = None if capability.fleet is None else self._advise(capability)
+            opened = await open_provider(capability, secret, self._outbound, self._clock, advice)
         except ValueError as unusable:
             if secret is None:
                 raise
@@ -107,6 +116,11 @@ class OpenProviders:
         entry = self._entry(capability)
         outside = entry.opened is not None and entry.opened.standing in _NOT_INSIDE
         return capability.boundary is Boundary.EXTERNAL or not outside
+
+    def under_pressure(self, capability: Capability) -> bool:
+        """See `gateway.plane.ProviderSet`."""
+        opened = self._entry(capability).opened
+        return opened is not None and opened.exhausted is not None and opened.exhausted()
 
     def _entry(self, capability: Capability) -> _Entry:
         """Raises KeyError for a definition that was never in force, or no longer is for anybody."""

@@ -98,6 +98,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long an idle connection of a caller is kept: longer than callers keep theirs, so that they close first."""
     drain_s: Positive = 30
     """How long running requests may take to finish after SIGTERM."""
+    hints: Annotated[str, Meta(pattern=r"^(off|inside|[^:/\s]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5})$")] = "off"
+    """Who advises fleets which replica holds a prompt: `off`, `inside` (the service in this process), or HOST:PORT of
+    one that speaks `inferencecache.v1alpha1`. A fleet is served with any of them, also when none answers."""
+    hint_deadline_ms: Positive = 5
+    """How long a request may wait for a hint: what a wrong replica costs is a prefill, some hundred times that."""
+    hints_file: str | None = None
+    """With `hints = "inside"`: the service's own settings file, for its policies, tokenizers and further feeds."""
+    hints_tls: bool = False
+    """With HOST:PORT: speak TLS, checked against the system's authorities or those of `hints_ca_file`."""
+    hints_ca_file: str | None = None
+    """PEM certificates that sign the hint service's own."""
+    hints_token_file: str | None = None
+    """A file with the bearer token that the hint service knows this plane by; needs TLS, except on loopback."""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
     """Severity from which lines are written to standard error."""
     access_log: bool = True
@@ -131,6 +144,7 @@ def load_settings(file: Path | None, environment: Mapping[str, str], **flags: ob
         raise BadSettings(_wrong(str(error), origin)) from None
     _check_texts(settings, origin)
     _check_together(settings)
+    _check_hints(settings)
     return settings
 
 
@@ -184,6 +198,26 @@ def _check_together(settings: Settings) -> None:
         raise BadSettings(
             f"bind_host {settings.bind_host} is reachable from outside: give tls_cert_file and tls_key_file, or name"
             " the proxies that end TLS in trusted_proxies"
+        )
+
+
+def _check_hints(settings: Settings) -> None:
+    remote = settings.hints not in ("off", "inside")
+    for key, given in (
+        ("hints_tls", settings.hints_tls),
+        ("hints_ca_file", settings.hints_ca_file is not None),
+        ("hints_token_file", settings.hints_token_file is not None),
+    ):
+        if given and not remote:
+            raise BadSettings(f"{key} says how to reach a hint service: name it in hints, as HOST:PORT")
+    if settings.hints_file is not None and settings.hints != "inside":
+        raise BadSettings('hints_file is read with hints = "inside"')
+    if settings.hints_ca_file is not None and not settings.hints_tls:
+        raise BadSettings("hints_ca_file is for hints_tls = true")
+    host = settings.hints.rpartition(":")[0].strip("[]")
+    if settings.hints_token_file is not None and not settings.hints_tls and not _is_loopback(host):
+        raise BadSettings(
+            "hints_token_file would send the token in the clear: set hints_tls, or use a loopback address"
         )
 
 

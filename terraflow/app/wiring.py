@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from terraflow.app.bundles import ActiveBundle
 from terraflow.app.checkpoints import Checkpoints
+from terraflow.app.fleets import Fleets, open_fleets
 from terraflow.app.log_key import open_log_key
 from terraflow.app.opening import bundle_keys, naming, open_data_folder, open_marks
 from terraflow.app.providers import OpenProviders
@@ -63,6 +64,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     bundles: ActiveBundle
     providers: OpenProviders
+    fleets: Fleets
     checkpoints: Checkpoints
     background: list[asyncio.Task[None]]
     telemetry: AccessLog
@@ -75,6 +77,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self.providers.close()
+        await self.fleets.close()
         await asyncio.to_thread(self.checkpoints.stop)
         await self.store.close()
         self.telemetry.flush()
@@ -111,7 +114,9 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         running = Running()
         with naming("data_dir", Path(settings.data_dir) / DATABASE):
             await recover(store, clock, running)
-        providers = OpenProviders(settings, clock, wrap.provider)
+        fleets = open_fleets(settings, clock)
+        opened.push_async_callback(fleets.close)
+        providers = OpenProviders(settings, clock, wrap.provider, fleets.advise)
         opened.push_async_callback(providers.close)
         bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
         await bundles.refresh()
@@ -145,6 +150,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         store=store,
         bundles=bundles,
         providers=providers,
+        fleets=fleets,
         checkpoints=checkpoints,
         background=background,
         telemetry=telemetry,

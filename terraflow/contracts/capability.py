@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from terraflow.contracts.fleet import Fleet
 from terraflow.contracts.script import Script
 from terraflow.contracts.words import (
     ConsequenceLabel,
@@ -33,6 +34,8 @@ class ProviderKind(StrEnum):
 
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
+    FLEET = "fleet"
+    """Several replicas of one model, each an OpenAI-compatible engine."""
     SIMULATED = "simulated"
 
 
@@ -50,6 +53,7 @@ class Dialect(StrEnum):
 DIALECTS: dict[ProviderKind, frozenset[Dialect]] = {
     ProviderKind.OPENAI: frozenset({Dialect.CURRENT, Dialect.SELF_HOSTED}),
     ProviderKind.ANTHROPIC: frozenset({Dialect.CURRENT, Dialect.BUDGETED_THINKING}),
+    ProviderKind.FLEET: frozenset({Dialect.CURRENT, Dialect.SELF_HOSTED}),
     ProviderKind.SIMULATED: frozenset({Dialect.CURRENT}),
 }
 """The dialects that each kind of provider speaks."""
@@ -123,6 +127,7 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     in_flight_max: Annotated[
         Positive | None, says("How many calls may run at once, which is private capacity; null is no limit.")
     ] = None
+    fleet: Annotated[Fleet | None, says("The replicas of a fleet, which alone has them.")] = None
     script: Annotated[Script | None, says("What a simulated one does; null answers plainly.")] = None
     dialect: Annotated[
         Dialect,

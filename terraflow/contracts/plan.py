@@ -2,8 +2,9 @@
 
 1. Only a permitted capability whose worst case is within the contract's per-request limit, and whose answer has
    room for the contract's reasoning budget, is ever in a plan: as first route, as fallback or as safe path.
-2. Rank: those with a free slot first; then the tier that the contract asks for, then the nearest tier, upwards
-   before downwards; then the lower worst case; then the fewer recent faults; then the bundle's order.
+2. Rank: those with room first, which is a free slot and no pressure; then the tier that the contract asks for, then
+   the nearest tier, upwards before downwards; then the lower worst case; then the fewer recent faults; then the
+   bundle's order.
 3. The contract's safe path is not ranked: it comes last, and is marked.
 4. Without a fallback graph the ranking is the order of fallback. With one, only its edges count: breadth first
    from the first route, each capability once, so that a cycle ends. An edge leads on through a capability that is
@@ -188,7 +189,7 @@ def _rank(way: _Way, workload: Workload, condition: Condition, asked: int) -> tu
     """Smaller comes first; sorting is stable, so that the bundle's order decides what is equal."""
     tier = workload.tier_rank[way.route.capability.tier]
     return (
-        not condition.has_free_slot,
+        not condition.has_room,
         abs(tier - asked),
         tier < asked,
         way.worst_case_micro_usd,

@@ -16,6 +16,7 @@ from terraflow.contracts.capability import DIALECTS, Boundary, Capability, Lifec
 from terraflow.contracts.compiled import ANY
 from terraflow.contracts.contract import Contract, ContractState
 from terraflow.contracts.document import BundleDocument
+from terraflow.contracts.fleet import Fleet
 from terraflow.contracts.schemas import SchemaInvalid, compile_schema
 from terraflow.contracts.workload import CLASS_DEFAULTS
 from terraflow.core.budget import Level
@@ -211,6 +212,12 @@ def _capability(capability: Capability, inside_boundary: InsideBoundary | None, 
     simulated = capability.provider is ProviderKind.SIMULATED
     if capability.script is not None and not simulated:
         yield Problem(f"{path}.script", "only a simulated capability has one")
+    if (capability.fleet is None) is (capability.provider is ProviderKind.FLEET):
+        yield Problem(f"{path}.fleet", "a capability of kind fleet has one, and no other")
+        return
+    if capability.fleet is not None:
+        yield from _fleet(capability, capability.fleet, inside_boundary, path)
+        return
     if simulated:
         for field in ("endpoint", "secret"):
             if getattr(capability, field) is not None:
@@ -220,6 +227,40 @@ def _capability(capability: Capability, inside_boundary: InsideBoundary | None, 
         yield from _endpoint(capability, capability.endpoint, inside_boundary, f"{path}.endpoint")
     elif capability.boundary is Boundary.PRIVATE:
         yield Problem(f"{path}.endpoint", "a private capability needs its address")
+
+
+def _fleet(capability: Capability, fleet: Fleet, inside_boundary: InsideBoundary | None, path: str) -> Found:
+    if capability.endpoint is not None:
+        yield Problem(f"{path}.endpoint", "a fleet's replicas have the endpoints")
+    if (fleet.tokenizer is None) is not (fleet.scheme is None):
+        yield Problem(f"{path}.fleet.scheme", "goes with `tokenizer`: give both, or neither")
+    yield from _twice(f"{path}.fleet.replicas", [replica.id for replica in fleet.replicas])
+    if not any(replica.enabled for replica in fleet.replicas):
+        yield Problem(f"{path}.fleet.replicas", "are all switched off: disable the capability instead")
+    for replica in fleet.replicas:
+        at = f"{path}.fleet.replicas[{replica.id}]"
+        yield from _endpoint(capability, replica.endpoint, inside_boundary, f"{at}.endpoint")
+        if replica.metrics is not None:
+            yield from _endpoint(capability, replica.metrics, inside_boundary, f"{at}.metrics")
+        for field in ("events", "replay"):
+            address = getattr(replica, field)
+            if address is not None:
+                yield from _event_address(address, inside_boundary, f"{at}.{field}")
+        if replica.replay is not None and replica.events is None:
+            yield Problem(f"{at}.replay", "is of no use without `events`")
+
+
+def _event_address(address: str, inside_boundary: InsideBoundary | None, path: str) -> Found:
+    try:
+        url = urlsplit(address)
+        host, port = url.hostname, url.port
+    except ValueError:
+        host, port, url = None, None, None
+    if url is None or url.scheme != "tcp" or not host or not port or url.path or url.query or url.username:
+        yield Problem(path, "is tcp://HOST:PORT")
+    elif inside_boundary is not None and not inside_boundary(host):
+        outside = Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY
+        yield Problem(path, f"{outside.value}: its host is not in the private networks")
 
 
 def _endpoint(capability: Capability, endpoint: str, inside_boundary: InsideBoundary | None, path: str) -> Found:

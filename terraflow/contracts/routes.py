@@ -7,8 +7,8 @@
 3. Rows that read only the bundle are asked once, when the bundle is compiled (`survey`); a request asks what is
    left. `exclude` is the table read plainly, and a test holds the two against each other.
 4. Private capacity is exhausted when policy permits some private capability, health aside, and each of those is
-   unhealthy or has no free slot. One that is disabled or otherwise excluded does not count: with none left that
-   policy permits, nothing is exhausted and a burst contract stays inside.
+   unhealthy, has no free slot, or is under pressure. One that is disabled or otherwise excluded does not count: with
+   none left that policy permits, nothing is exhausted and a burst contract stays inside.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Condition(Exact, frozen=True, kw_only=True):
     """What the table reads of a capability's state at this moment.
 
     `enabled` is the operator's switch, apart from the bundle's; `has_free_slot` is true without an in-flight
-    limit; `inside_boundary` is only asked of private capabilities, and is true of one without an address;
-    `secret_present` is only asked where a secret is named. `recent_faults` only orders (see `plan`).
+    limit; `under_pressure` is true of a fleet none of whose replicas has room, by the bundle's bound;
+    `inside_boundary` is only asked of private capabilities, and is true of one without an address; `secret_present` is
+    only asked where a secret is named. `recent_faults` only orders (see `plan`).
     """
 
     enabled: bool
@@ -56,7 +57,13 @@ class Condition(Exact, frozen=True, kw_only=True):
     healthy: bool
     inside_boundary: bool
     has_free_slot: bool
+    under_pressure: bool
     recent_faults: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a call would be begun at once, and not on an engine that already has too much to do."""
+        return self.has_free_slot and not self.under_pressure
 
 
 class Reads(IntEnum):
@@ -317,7 +324,7 @@ def _evaluate(under: Survey, facts: RequestFacts, conditions: Mapping[str, Condi
 def private_capacity_exhausted(inside: tuple[Verdict, ...], conditions: Mapping[str, Condition]) -> bool:
     """Rule 4, over the verdicts of the private capabilities."""
     able = [verdict for verdict in inside if verdict.permitted or verdict.awaits_health]
-    free = [verdict for verdict in able if verdict.permitted and conditions[verdict.capability].has_free_slot]
+    free = [verdict for verdict in able if verdict.permitted and conditions[verdict.capability].has_room]
     return bool(able) and not free
 
 

@@ -97,6 +97,7 @@ class PolicyRow(_Row, frozen=True):
     inside_boundary: bool = True
     has_free_slot: bool = True
     recent_faults: int = 0
+    under_pressure: bool = False
     worst_case_micro_usd: int | None = None
 
 
@@ -153,10 +154,22 @@ class Usage(_Row, frozen=True):
     audio_output: int = 0
 
 
+class Placement(_Row, frozen=True):
+    """The replica of a fleet that a call went to, and the route hint that was there: its reason code (None: none was
+    asked for), the replica that it put first, and the tokens that one was said to hold. How many tokens the engine
+    itself found in its cache is the attempt's `usage.cached`."""
+
+    replica: str
+    hint: str | None = None
+    ranked: str | None = None
+    matched_tokens: int = 0
+
+
 class Attempt(_Row, frozen=True):
     """One call of a capability: `kind` says why it was made, `failure` is None when it answered.
 
-    `estimated`: the usage is our count, not the provider's. `overrun`: it cost more than its reservation.
+    `estimated`: the usage is our count, not the provider's. `overrun`: it cost more than its reservation. `placement`
+    is that of a fleet's call; None when no replica was called.
     """
 
     capability: str
@@ -167,6 +180,7 @@ class Attempt(_Row, frozen=True):
     cost_micro_usd: int = 0
     estimated: bool = False
     overrun: bool = False
+    placement: Placement | None = None
 
 
 class Answer(_Row, frozen=True):

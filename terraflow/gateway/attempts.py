@@ -18,7 +18,7 @@ from terraflow.gateway.pricing import cost_of
 from terraflow.gateway.recovery import RECOVERY, Charge
 from terraflow.gateway.trial import Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
-from terraflow.ports.upstream import Failure, ModelRequest, ProviderFailure, Usage
+from terraflow.ports.upstream import Failure, ModelRequest, Placement, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice
 
@@ -91,10 +91,12 @@ def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> Non
 
 def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailure, counted: Usage | None) -> None:
     """The provider's call failed. `counted` is our count of a partial answer, where there was one: it was used, so it
-    is posted, whatever ended it."""
+    is posted, whatever ended it. A failure of one replica among several is not the capability's."""
     rule = RECOVERY[failed.failure]
     capability = trial.route.capability.id
-    if rule.blames_provider and not _asked_too_much(x, failed.failure):
+    if failed.elsewhere:
+        plane.health.abandoned(capability)
+    elif rule.blames_provider and not _asked_too_much(x, failed.failure):
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
     elif not rule.blames_provider and (failed.reached or failed.status is not None):
         plane.health.succeeded(capability)
@@ -160,7 +162,18 @@ def _ended(
             cost_micro_usd=posted,
             estimated=whole or (usage is not None and usage.estimated),
             overrun=posted > reserved,
+            placement=None if trial.placement is None else placement_row(trial.placement),
         )
+    )
+
+
+def placement_row(placement: Placement) -> record.Placement:
+    """A placement as the record writes it."""
+    return record.Placement(
+        replica=placement.replica,
+        hint=placement.hint,
+        ranked=placement.ranked,
+        matched_tokens=placement.matched_tokens,
     )
 
 

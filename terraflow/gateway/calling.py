@@ -48,4 +48,18 @@ def call_of(plane: Plane, x: Exchange, trial: Trial) -> Call:
         output_tokens_max=trial.route.output_tokens_max,
         reasoning_budget_tokens=x.resolution.workload.contract.reasoning_budget_tokens,
         timeout_s=max(0.001, x.deadline - plane.clock.monotonic()),
+        placed=trial.placed,
+        failed_replicas=_failed_replicas(x, trial),
+    )
+
+
+def _failed_replicas(x: Exchange, trial: Trial) -> tuple[str, ...]:
+    """The replicas of the trial's capability on which an earlier attempt failed."""
+    capability = trial.route.capability.id
+    return tuple(
+        [
+            attempt.placement.replica
+            for attempt in x.attempts
+            if attempt.placement is not None and attempt.failure is not None and attempt.capability == capability
+        ]
     )

@@ -61,6 +61,11 @@ class ProviderSet(Protocol):
         """Whether a private capability's address lies inside the private networks, as last resolved."""
         ...
 
+    def under_pressure(self, capability: Capability) -> bool:
+        """Whether every replica of a fleet that could take a call is above the pressure that its bundle allows. Asked
+        of fleets alone."""
+        ...
+
 
 class Recovery(Protocol):
     """Whoever brings requests to their recorded end that could not be closed."""

@@ -97,6 +97,7 @@ def _policy_row(x: Exchange, verdict: Verdict) -> record.PolicyRow:
         inside_boundary=condition.inside_boundary,
         has_free_slot=condition.has_free_slot,
         recent_faults=condition.recent_faults,
+        under_pressure=condition.under_pressure,
         worst_case_micro_usd=x.worst_cases.get(verdict.capability),
     )
 

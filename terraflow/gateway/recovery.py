@@ -5,6 +5,9 @@
 3. `charge` says what the attempt is posted at when the vendor named no usage: nothing where it did not work, what we
    counted where it read the request or began to answer, the worst case where nobody can know.
 4. `ends_as` is the code of a request that this failure ends.
+5. A failure of one replica, while another of the same capability could take the call, is tried there at once: as often
+   as there are tries where nothing was acted on, and like a retry where something was, so that a request that breaks
+   replicas does not break all of them.
 """
 
 from __future__ import annotations
@@ -107,6 +110,8 @@ def decide_next(
         return Ended(Governed.DEADLINE_EXPIRED)
     if rule.then is Then.REFUSE or tries_left <= 0:
         return Ended(rule.ends_as)
+    if failed.elsewhere and tries_left > routes_left and (not failed.reached or retries < RETRIES_MAX):
+        return Retry(0.0)
     # A try is kept for each route that follows, and nobody waits long for one while another is ready.
     if rule.then is Then.RETRY and retries < RETRIES_MAX and tries_left > routes_left:
         delay_s = retry_delay_s(retries + 1, failed.retry_after_s, jitter)

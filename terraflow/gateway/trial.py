@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from terraflow.contracts.plan import PlannedRoute
-from terraflow.ports.upstream import ModelRequest
+from terraflow.ports.upstream import ModelRequest, Placement
 
 
 class Why(StrEnum):
@@ -21,9 +21,15 @@ class Why(StrEnum):
 
 
 class Trial(msgspec.Struct):
-    """An open attempt. `started` is a monotonic instant in seconds."""
+    """An open attempt. `started` is a monotonic instant in seconds; `placement` is the replica that took it, where the
+    capability has several."""
 
     route: PlannedRoute
     why: Why
     request: ModelRequest
     started: float
+    placement: Placement | None = None
+
+    def placed(self, placement: Placement) -> None:
+        """See `ports.upstream.Call`."""
+        self.placement = placement

@@ -4,13 +4,14 @@
    replicas and the code TIMEOUT or NO_HINT.
 2. `sent` and `ended` MUST NOT wait and MUST NOT raise: they tell what was routed, so that a burst of one prefix stays
    together before any replica has reported it.
-3. Nothing of a prompt is kept: hashes and counts only.
+3. `prefix` MUST return within `timeout_s` and MUST NOT raise; it knows None of a prompt that it cannot take apart.
+4. Nothing of a prompt is kept: hashes and counts only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,6 +29,8 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     counts: Sequence[int] = ()
     tokens: int = 0
     """Tokens of the whole prompt, the part block that has no hash included; 0 for unknown."""
+    unreported: bool = False
+    """No engine reports under this scheme: whoever sends a prompt reports it, when its call has ended."""
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -43,6 +46,14 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: Lookup
     ranked: tuple[Ranked, ...] = ()
+
+
+class Prefixes(Protocol):
+    """How the prompts of one fleet are taken apart into blocks."""
+
+    async def prefix(self, document: Mapping[str, Any], timeout_s: float) -> Prefix | None:
+        """The blocks of a chat request in neutral form. See rule 3."""
+        ...
 
 
 class ReplicaHints(Protocol):

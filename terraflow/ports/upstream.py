@@ -9,13 +9,15 @@
    is never dropped.
 5. `stream` MUST raise before the first chunk if the call fails before it, and MUST close the vendor's connection
    when the iterator is closed.
-6. The neutral request and answer have the shape of OpenAI's chat completions, which every kind of provider
+6. A provider of several replicas MUST tell `Call.placed` which one it is about to call, before it does, and MUST set
+   `ProviderFailure.elsewhere` when the failure is that replica's own and another could take the call now.
+7. The neutral request and answer have the shape of OpenAI's chat completions, which every kind of provider
    translates to and from (docs/adr/0002-neutral-shape.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -85,7 +87,8 @@ class ProviderFailure(Exception):
     """A provider's call failed. Carries no text of the vendor's or the caller's.
 
     `usage` is what the vendor is known to have counted, if it said; `reached` is whether the request may have been
-    acted on, and so may have to be paid for.
+    acted on, and so may have to be paid for. `elsewhere` is whether it speaks of one replica alone: another of the same
+    capability could take the call now.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class ProviderFailure(Exception):
         self.usage = usage
         self.fields = fields
         self.status = status
+        self.elsewhere = False
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,16 +143,32 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.document["messages"]  # type: ignore[no-any-return]
 
 
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Which replica of a capability a call goes to, and what was advised, for the record.
+
+    `hint` is the reason code of the route hint, None when none was asked for; `ranked` the replica that it put first,
+    and `matched_tokens` what it said of that one.
+    """
+
+    replica: str
+    hint: str | None = None
+    ranked: str | None = None
+    matched_tokens: int = 0
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt on the capability that the provider speaks for.
 
-    `timeout_s` bounds the whole call; `reasoning_budget_tokens` is the contract's, None for none.
+    `timeout_s` bounds the whole call; `reasoning_budget_tokens` is the contract's, None for none. `placed` is told of
+    the replica, where there are several; `failed_replicas` are those on which this request has already failed.
     """
 
     request: ModelRequest
     output_tokens_max: int
     reasoning_budget_tokens: int | None
     timeout_s: float
+    placed: Callable[[Placement], None] | None = None
+    failed_replicas: tuple[str, ...] = ()
 
 
 class Answer(msgspec.Struct, kw_only=True):

@@ -18,12 +18,26 @@ from terraflow.core.reasons import Governed
 from terraflow.core.types import DataClass
 from tests.contracts.samples import capability, external, workload
 
-WELL = Condition(enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=True)
-ILL = Condition(enabled=True, secret_present=True, healthy=False, inside_boundary=True, has_free_slot=True)
-OFF = Condition(enabled=False, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=True)
-FULL = Condition(enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=False)
+WELL = Condition(
+    enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=True, under_pressure=False
+)
+ILL = Condition(
+    enabled=True, secret_present=True, healthy=False, inside_boundary=True, has_free_slot=True, under_pressure=False
+)
+OFF = Condition(
+    enabled=False, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=True, under_pressure=False
+)
+FULL = Condition(
+    enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=False, under_pressure=False
+)
 SHAKY = Condition(
-    enabled=True, secret_present=True, healthy=True, inside_boundary=True, has_free_slot=True, recent_faults=2
+    enabled=True,
+    secret_present=True,
+    healthy=True,
+    inside_boundary=True,
+    has_free_slot=True,
+    under_pressure=False,
+    recent_faults=2,
 )
 
 
@@ -131,7 +145,9 @@ def test_a_pinned_capability_that_is_excluded_gives_its_own_code() -> None:
     under = workload([*THREE[:2], capability("c", lifecycle="candidate"), external("d")])
     assert refusal(decide(under, pinned="c")) == (Governed.LIFECYCLE_NOT_APPROVED, "")
     assert refusal(decide(under, states={"b": ILL}, pinned="b")) == (Governed.PROVIDER_UNHEALTHY, "")
-    gone = Condition(enabled=True, secret_present=False, healthy=True, inside_boundary=True, has_free_slot=True)
+    gone = Condition(
+        enabled=True, secret_present=False, healthy=True, inside_boundary=True, has_free_slot=True, under_pressure=False
+    )
     assert refusal(decide(under, states={"d": gone}, pinned="d")) == (Governed.PROVIDER_DISABLED, "SECRET_MISSING")
 
 

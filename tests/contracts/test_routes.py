@@ -49,7 +49,7 @@ def base() -> Case:
         },
         states=[
             {"enabled": True, "secret_present": True, "healthy": True,
-             "inside_boundary": True, "has_free_slot": True},
+             "inside_boundary": True, "has_free_slot": True, "under_pressure": False},
         ],
     )  # fmt: skip
 
@@ -221,8 +221,9 @@ def burst(*inside: Break) -> list[Governed | None]:
     return [verdict.exclusion for verdict in verdicts(case)]
 
 
-FULL, ILL, OFF, GONE = (
+FULL, PRESSED, ILL, OFF, GONE = (
     state(has_free_slot=False),
+    state(under_pressure=True),
     state(healthy=False),
     state(enabled=False),
     capability(family="other"),
@@ -235,6 +236,10 @@ FULL, ILL, OFF, GONE = (
         ((), False),
         ((both(),), False),
         ((FULL,), True),
+        ((PRESSED,), True),
+        ((PRESSED, both()), False),
+        ((PRESSED, FULL, ILL), True),
+        ((both(PRESSED, OFF),), False),
         ((ILL,), True),
         ((OFF,), False),
         ((GONE,), False),
@@ -286,7 +291,7 @@ def test_nothing_that_the_table_reads_can_be_left_out_of_a_request_or_a_state() 
     read.whole_table()
     facts, conditions = base().request, base().states[0]
     assert read.facts == set(facts)
-    assert read.condition | {"has_free_slot"} == set(conditions)
+    assert read.condition | {"has_free_slot", "under_pressure"} == set(conditions)
     for record, values in ((RequestFacts, facts), (Condition, conditions)):
         for pair in itertools.combinations_with_replacement(values, 2):
             with pytest.raises(TypeError):

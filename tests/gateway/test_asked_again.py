@@ -81,6 +81,7 @@ def again(intent: record.Intent, bundle: Bundle) -> tuple[list[tuple[str, str | 
             inside_boundary=row.inside_boundary,
             has_free_slot=row.has_free_slot,
             recent_faults=row.recent_faults,
+            under_pressure=row.under_pressure,
         )
         for row in intent.policy
     }

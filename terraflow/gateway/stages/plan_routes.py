@@ -73,6 +73,7 @@ def _condition(plane: Plane, capability: Capability, now: float) -> Condition:
         inside_boundary=plane.providers.inside_boundary(capability),
         has_free_slot=has_room(plane, capability),
         recent_faults=plane.health.recent_faults(capability.id),
+        under_pressure=capability.fleet is not None and plane.providers.under_pressure(capability),
     )
 
 

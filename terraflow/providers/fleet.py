@@ -1,0 +1,153 @@
+"""Several replicas of one model behind one capability: one OpenAI-compatible provider a replica, and a choice a call.
+
+1. A hint is asked for within its own small deadline, which the prompt's taking apart shares; whatever comes of it, the
+   call is made.
+2. One call is one attempt on one replica: what follows its failure is the gateway's to decide, which is told whether
+   another replica could take the call.
+3. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from terraflow.contracts.capability import Capability
+from terraflow.core.reasons import Lookup
+from terraflow.ports.hints import Hint, Prefix, Prefixes, ReplicaHints
+from terraflow.ports.runtime import Clock
+from terraflow.ports.upstream import Answer, Call, Chunk, Failure, Placement, Provider, ProviderFailure
+from terraflow.providers.replicas import FAULTS_MAX, Seat, another, choose, member_of
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fleet is advised by. `hints` None: nobody is asked."""
+
+    prefixes: Prefixes
+    hints: ReplicaHints | None
+    deadline_s: float
+
+
+class FleetProvider:
+    """A fleet's capability; see `ports.upstream.Provider`."""
+
+    def __init__(
+        self, capability: Capability, seats: Sequence[Seat], providers: Sequence[Provider], advice: Advice, clock: Clock
+    ) -> None:
+        """`providers` are those of `seats`, in the same order."""
+        assert capability.fleet is not None
+        most = capability.fleet.pressure_max_percent
+        self._pressure_max = None if most is None else most / 100
+        self._known_as = (capability.fleet.hint_tenant, capability.fleet.hint_model or capability.model)
+        self._seats = tuple(seats)
+        self._providers = tuple(providers)
+        self._advice = advice
+        self._clock = clock
+
+    async def complete(self, call: Call) -> Answer:
+        """The whole answer. Raises ProviderFailure."""
+        at, prefix = await self._placed(call)
+        seat, held = self._seats[at], False
+        self._began(seat, prefix)
+        try:
+            answer = await self._providers[at].complete(call)
+            seat.succeeded()
+            held = True
+            return answer
+        except ProviderFailure as failed:
+            self._failed(seat, failed, call)
+            raise
+        finally:
+            self._ended(seat, prefix, held)
+
+    async def stream(self, call: Call) -> AsyncIterator[Chunk]:
+        """The answer chunk by chunk. Raises ProviderFailure."""
+        at, prefix = await self._placed(call)
+        seat, held = self._seats[at], False
+        self._began(seat, prefix)
+        chunks = self._providers[at].stream(call)
+        try:
+            async for chunk in chunks:
+                held = True
+                yield chunk
+            seat.succeeded()
+        except ProviderFailure as failed:
+            self._failed(seat, failed, call)
+            raise
+        finally:
+            self._ended(seat, prefix, held)
+            await chunks.aclose()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        """Close every replica's provider. Idempotent."""
+        for provider in self._providers:
+            await provider.close()
+
+    def exhausted(self) -> bool:
+        """Whether no replica that may be called and does not rest is known to have room: each one's last pressure is
+        above the fleet's bound. One that has told none lately has room."""
+        now = self._clock.monotonic()
+        able = [seat.id for seat in self._seats if seat.rests_until <= now and seat.door.permitted]
+        if not able or self._pressure_max is None or self._advice.hints is None:
+            return not able
+        told: dict[str, float] = {}
+        for replica, pressure in self._advice.hints.pressure(*self._known_as).items():
+            member = member_of(replica)
+            told[member] = min(pressure, told.get(member, pressure))
+        return all(told.get(replica, 0.0) > self._pressure_max for replica in able)
+
+    async def _placed(self, call: Call) -> tuple[int, Prefix | None]:
+        """Choose, and say so. Raises ProviderFailure when no replica may be called."""
+        advice, hint = self._advice, None
+        monotonic = self._clock.monotonic
+        began = monotonic()
+        budget_s = min(advice.deadline_s, call.timeout_s)
+        prefix = await advice.prefixes.prefix(call.request.document, budget_s)
+        now = monotonic()
+        if advice.hints is not None:
+            hint = await _asked(advice.hints, prefix, budget_s - (now - began))
+            now = monotonic()
+        at = choose(self._seats, hint, prefix, call.failed_replicas, now)
+        if at < 0:
+            raise ProviderFailure(Failure.CONNECT, reached=False)
+        if call.placed is not None:
+            call.placed(_placement(self._seats[at], hint))
+        return at, prefix
+
+    def _began(self, seat: Seat, prefix: Prefix | None) -> None:
+        seat.began()
+        if prefix is not None and self._advice.hints is not None:
+            self._advice.hints.sent(prefix, seat.id)
+
+    def _ended(self, seat: Seat, prefix: Prefix | None, held: bool) -> None:
+        seat.ended()
+        if prefix is not None and self._advice.hints is not None:
+            self._advice.hints.ended(prefix, seat.id, held)
+
+    def _failed(self, seat: Seat, failed: ProviderFailure, call: Call) -> None:
+        if failed.failure in FAULTS_MAX:
+            now = self._clock.monotonic()
+            seat.failed(failed.failure, now, failed.retry_after_s)
+            failed.elsewhere = another(self._seats, seat, call.failed_replicas, now)
+
+
+async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> Hint | None:
+    """The hint; one that there is no time for is a hint that came too late."""
+    if prefix is None or not prefix.hashes:
+        return Hint(reason=Lookup.NO_HINT)
+    if left_s <= 0:
+        return Hint(reason=Lookup.TIMEOUT)
+    return await hints.hint(prefix, left_s)
+
+
+def _placement(seat: Seat, hint: Hint | None) -> Placement:
+    if hint is None:
+        return Placement(replica=seat.id)
+    first = hint.ranked[0] if hint.ranked else None
+    return Placement(
+        replica=seat.id,
+        hint=hint.reason.value,
+        ranked=None if first is None else member_of(first.replica),
+        matched_tokens=0 if first is None else max(0, first.matched_tokens),
+    )

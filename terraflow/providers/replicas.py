@@ -1,0 +1,149 @@
+"""The replicas of one fleet as its provider sees them: how busy each is, whether it rests, and which takes a call.
+
+1. A replica that may not be reached is never chosen. One that rests, or on which this request has failed, is chosen
+   only when there is no other; of those that rest, the one that has rested longest.
+2. A hint's first replica that may be chosen takes the call, if what it is said to hold is a material share of the
+   prompt.
+3. Without one, the prompt itself names two replicas, always the same two, and the less busy takes it; a prompt of
+   which nothing is known goes to the least busy.
+4. Whoever is chosen for its cache and is far busier than the least busy gives way to it: a cache that everybody wants
+   must not become everybody's queue.
+5. A replica rests when it cannot be reached, or fails several times in a row, and longer each time. A success ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Protocol
+
+import msgspec
+import xxhash
+
+from terraflow.core.reasons import Lookup
+from terraflow.ports.hints import Hint, Prefix
+from terraflow.ports.upstream import Failure
+
+SHARE_MIN = 0.05
+"""A match below this share of the prompt is a system prompt that everybody shares, and no reason to go anywhere."""
+AFFINITY_TOKENS = 1536
+"""The part of a prompt by which it is recognised without a hint: beyond most system prompts, within most
+conversations."""
+BUSY_FACTOR = 2
+BUSY_SLACK = 8
+"""Rule 4: busier than twice the least busy, and by more than a few calls, which no queue is made of."""
+REST_FIRST_S = 1.0
+REST_MAX_S = 30.0
+
+# fmt: off
+FAULTS_MAX: dict[Failure, int] = {
+    Failure.CONNECT:         1,
+    Failure.CUT_OFF:         1,
+    Failure.AUTHENTICATION:  1,
+    Failure.MODEL_NOT_FOUND: 1,
+    Failure.OVERLOADED:      3,
+    Failure.RATE_LIMITED:    3,
+    Failure.SERVER_ERROR:    3,
+    Failure.MALFORMED:       3,
+    Failure.TIMEOUT:         3,
+}
+# fmt: on
+"""The failures that are a replica's own, and after how many faults in a row each makes it rest."""
+
+
+class Door(Protocol):
+    """What says whether a replica's address may be called."""
+
+    permitted: bool
+
+
+class Seat(msgspec.Struct):
+    """One replica; instants are monotonic seconds."""
+
+    id: str
+    door: Door
+    in_flight: int = 0
+    faults: int = 0
+    rests_until: float = 0.0
+
+    def began(self) -> None:
+        """A call is on its way."""
+        self.in_flight += 1
+
+    def ended(self) -> None:
+        """It is over."""
+        self.in_flight -= 1
+
+    def succeeded(self) -> None:
+        """It was answered."""
+        self.faults, self.rests_until = 0, 0.0
+
+    def failed(self, failure: Failure, now: float, retry_after_s: float | None) -> None:
+        """It failed by the replica's own fault, one of FAULTS_MAX."""
+        self.faults += 1
+        over = self.faults - FAULTS_MAX[failure]
+        if over >= 0:
+            rest = max(REST_FIRST_S * 2 ** min(over, 5), retry_after_s or 0.0)
+            self.rests_until = now + min(rest, REST_MAX_S)
+
+
+def choose(seats: Sequence[Seat], hint: Hint | None, prefix: Prefix | None, failed: Sequence[str], now: float) -> int:
+    """The place in `seats` of the one that takes the call; -1 when none may."""
+    permitted = [at for at, seat in enumerate(seats) if seat.door.permitted]
+    if not permitted:
+        return -1
+    able = [at for at in permitted if seats[at].rests_until <= now]
+    fresh = [at for at in able if seats[at].id not in failed] if failed else able
+    if not fresh:
+        return _last_resort(seats, permitted, failed, now)
+    if len(fresh) == 1:
+        return fresh[0]
+    least = min(seats[at].in_flight for at in fresh)
+    bound = BUSY_FACTOR * least + BUSY_SLACK
+    wanted = _hinted(seats, fresh, hint, prefix)
+    if wanted < 0:
+        wanted = _by_affinity(seats, fresh, prefix)
+    if wanted >= 0 and seats[wanted].in_flight <= bound:
+        return wanted
+    return min(fresh, key=lambda at: seats[at].in_flight)
+
+
+def another(seats: Sequence[Seat], but: Seat, failed: Sequence[str], now: float) -> bool:
+    """Whether some other replica could take a call that has failed on `but` and on those of `failed`."""
+    return any(
+        seat is not but and seat.rests_until <= now and seat.id not in failed and seat.door.permitted for seat in seats
+    )
+
+
+def _last_resort(seats: Sequence[Seat], permitted: list[int], failed: Sequence[str], now: float) -> int:
+    return min(permitted, key=lambda at: (seats[at].id in failed, max(seats[at].rests_until, now), seats[at].in_flight))
+
+
+def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None, prefix: Prefix | None) -> int:
+    if hint is None or not hint.ranked:
+        return -1
+    places = {seats[at].id: at for at in fresh}
+    enough = prefix.tokens * SHARE_MIN if prefix is not None and hint.reason is Lookup.PREFIX_MATCH else 0.0
+    for ranked in hint.ranked:
+        at = places.get(member_of(ranked.replica), -1)
+        if at >= 0 and ranked.matched_tokens >= enough:
+            return at
+    return -1
+
+
+def member_of(replica: str) -> str:
+    """The engine of a replica id: its data-parallel ranks (`ID/dpN`) stand behind one endpoint."""
+    engine, slash, rank = replica.rpartition("/dp")
+    return engine if slash and rank.isdecimal() else replica
+
+
+def _by_affinity(seats: Sequence[Seat], fresh: list[int], prefix: Prefix | None) -> int:
+    """Rendezvous hashing: when a replica goes or comes, only its own prompts move."""
+    if prefix is None or not prefix.hashes:
+        return -1
+    last = len(prefix.hashes) - 1
+    deep = (at for at, tokens in enumerate(accumulate(prefix.counts)) if tokens >= AFFINITY_TOKENS)
+    seed = prefix.hashes[min(next(deep, last), last)]
+    order = sorted(fresh, key=lambda at: xxhash.xxh3_64_intdigest(seats[at].id.encode() + seed), reverse=True)
+    first, second = order[:2]
+    return second if seats[second].in_flight < seats[first].in_flight else first
