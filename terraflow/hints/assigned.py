@@ -1,66 +1,241 @@
-"""What was routed and is still in flight, so that hints can tell a busy replica and keep a burst together.
+"""What was routed and is still in flight: which replica is busy, and who will soon hold what was just sent.
 
-1. Advice from our own side of the wire: no replica has to report anything for it.
-2. Bounded: the oldest request is forgotten when there are too many, and each after `hold_s`.
-3. Leading blocks of a request count as held by its replica from when it was sent until `hold_s` has passed, unless
-   it ended without having been worked on; from then on the index alone speaks of them.
-4. Off when the service stands alone, whose lookups have no side effect.
+1. It knows what our own side routed; no replica has to report anything for it. Off when the service stands alone.
+2. Bounded: the oldest request is forgotten when there are too many, and each after `flight_max_s`.
+3. A request's leading blocks count as held by its replica from when it is sent until `linger_s` after it ended, and
+   never longer than `hold_max_s`; a request that ended without having been worked on holds nothing. What a replica has
+   reported by then speaks for itself.
+4. A block hash stands for its block and all before it, so that a few depths of a chain are enough to remember: all of
+   the first ones, then each a quarter deeper, and the last. A match may so be told up to a fifth shorter than it is.
+5. Load is the tokens in flight that a replica does not hold yet, and a twentieth of those it was lately sent, of which
+   half are forgotten each ten minutes: the first keeps queues short, the second evens out what queues do not show.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from terraflow.hints.words import Held, Scope
+import msgspec
 
-HOLD_S = 10.0
+from terraflow.hints.words import BLOCKS_MAX, Held, Scope, Tier
+
 REQUESTS_MAX = 4_096
+SCOPES_MAX = 1_024
+LOADS_MAX = 8_192
+FLIGHT_MAX_S = 600.0
+HOLD_MAX_S = 60.0
+LINGER_S = 2.0
+LATELY_HALF_S = 600.0
+LATELY_WEIGHT = 0.05
 
 
-class _Request(NamedTuple):
+def _depths() -> tuple[int, ...]:
+    depths = list(range(1, 9))
+    while depths[-1] < BLOCKS_MAX:
+        depths.append(depths[-1] + depths[-1] // 4)
+    return tuple(depths)
+
+
+DEPTHS = _depths()
+"""How many leading blocks the remembered prefixes have."""
+
+
+class _Key(NamedTuple):
     scope: Scope
     adapter: str
     replica: str
-    hashes: tuple[bytes, ...]
+    last: bytes
+    """The hash of the whole chain; empty for a request without one."""
+
+
+class _Flight(msgspec.Struct, eq=False):
+    key: _Key
+    marks: Sequence[bytes]
     tokens: int
-    at: float
+    sent_at: float
+    holds: bool = True
+
+
+class _Load(msgspec.Struct):
+    requests: int = 0
+    tokens: int = 0
+    lately: float = 0.0
+    at: float = 0.0
+
+    def fade(self, now: float) -> float:
+        if now > self.at:
+            self.lately *= 0.5 ** ((now - self.at) / LATELY_HALF_S)
+            self.at = now
+        return self.lately
 
 
 class Assigned:
-    """The assignment memory of one process."""
+    """The assignment memory of one process. All times are monotonic seconds."""
 
-    def __init__(self, *, requests_max: int = REQUESTS_MAX, hold_s: float = HOLD_S) -> None:
+    def __init__(
+        self,
+        *,
+        requests_max: int = REQUESTS_MAX,
+        flight_max_s: float = FLIGHT_MAX_S,
+        hold_max_s: float = HOLD_MAX_S,
+        linger_s: float = LINGER_S,
+    ) -> None:
         self._requests_max = requests_max
-        self._hold_s = hold_s
-        self._flying: OrderedDict[tuple[Scope, str, str, bytes], _Request] = OrderedDict()
-        self._load: dict[tuple[Scope, str], int] = {}
+        self._flight_max_s = flight_max_s
+        self._hold_max_s = hold_max_s
+        self._linger_s = linger_s
+        self._members: dict[Scope, tuple[str, ...]] = {}
+        self._loads: dict[tuple[Scope, str], _Load] = {}
+        self._holders: dict[tuple[Scope, str], dict[bytes, dict[str, int]]] = {}
+        self._flying: dict[_Key, deque[_Flight]] = {}
+        self._sent: dict[int, _Flight] = {}
+        self._holding: deque[_Flight] = deque()
+        self._lingering: deque[tuple[float, _Flight]] = deque()
+
+    # Who there is
+
+    def join(self, scope: Scope, replicas: Iterable[str]) -> None:
+        """The replicas of a fleet, also those that have reported nothing yet; none takes the fleet back."""
+        self._members.pop(scope, None)
+        if named := tuple(sorted(set(replicas))):
+            if len(self._members) >= SCOPES_MAX:
+                del self._members[next(iter(self._members))]
+            self._members[scope] = named
+
+    def members(self, scope: Scope) -> tuple[str, ...]:
+        """Who joined, sorted."""
+        return self._members.get(scope, ())
+
+    # What is routed
 
     def sent(self, scope: Scope, adapter: str, replica: str, hashes: Sequence[bytes], tokens: int, now: float) -> None:
-        """A request with this prefix was just sent to `replica`; `tokens` is what it brings to prefill."""
-        self._load[scope, replica] = self._load.get((scope, replica), 0) + tokens
+        """A request was just sent to `replica`.
 
-    def ended(
-        self, scope: Scope, adapter: str, replica: str, hashes: Sequence[bytes], tokens: int, held: bool, now: float
-    ) -> None:
-        """It ended; `held` is whether the replica worked on it and so holds its blocks."""
-        left = self._load.get((scope, replica), 0) - tokens
-        if left > 0:
-            self._load[scope, replica] = left
+        `tokens`: those of its prompt that the replica is not known to hold, which is what it has to prefill.
+        """
+        self._expire(now)
+        while len(self._sent) >= self._requests_max:
+            self._land(next(iter(self._sent.values())))
+        depth = len(hashes)
+        marks = [hashes[at - 1] for at in DEPTHS if at < depth]
+        marks.extend(hashes[-1:])
+        key = _Key(scope, adapter, replica, hashes[-1] if depth else b"")
+        flight = _Flight(key, marks, max(0, tokens), now)
+        while len(self._holding) >= 4 * self._requests_max:
+            self._let_go(self._holding.popleft())
+        self._sent[id(flight)] = flight
+        self._flying.setdefault(key, deque()).append(flight)
+        self._holding.append(flight)
+        holders = self._holders.setdefault((scope, adapter), {})
+        for mark in marks:
+            by = holders.setdefault(mark, {})
+            by[replica] = by.get(replica, 0) + 1
+        load = self._load(scope, replica)
+        load.fade(now)
+        load.requests += 1
+        load.tokens += flight.tokens
+        load.lately += flight.tokens
+
+    def ended(self, scope: Scope, adapter: str, replica: str, hashes: Sequence[bytes], held: bool, now: float) -> None:
+        """The oldest such request ended; `held`: the replica worked on it, and so holds its blocks."""
+        self._expire(now)
+        flying = self._flying.get(_Key(scope, adapter, replica, hashes[-1] if hashes else b""))
+        if not flying:
+            return
+        flight = flying[0]
+        self._land(flight)
+        if held:
+            self._lingering.append((now + self._linger_s, flight))
         else:
-            self._load.pop((scope, replica), None)
+            self._let_go(flight)
 
-    def load(self, scope: Scope, replica: str, now: float) -> int:
-        """Tokens in flight at a replica."""
-        return self._load.get((scope, replica), 0)
+    # What follows from it
+
+    def load(self, scope: Scope, replica: str, now: float) -> float:
+        """How busy a replica is, in tokens; see rule 5."""
+        load = self._loads.get((scope, replica))
+        return load.tokens + LATELY_WEIGHT * load.fade(now) if load is not None else 0.0
+
+    def in_flight(self, scope: Scope, replica: str) -> int:
+        """Requests that were sent there and have not ended."""
+        load = self._loads.get((scope, replica))
+        return load.requests if load is not None else 0
 
     def lesser(self, scope: Scope, first: str, second: str, now: float) -> str:
-        """The candidate with less in flight; the first when they are equal."""
+        """The less loaded of two; the first when they are equal."""
+        self._expire(now)
         return second if self.load(scope, second, now) < self.load(scope, first, now) else first
 
     def held(
         self, scope: Scope, adapter: str, hashes: Sequence[bytes], counts: Sequence[int], now: float
     ) -> list[Held]:
-        """Which replicas were just sent a request with a leading run of these blocks."""
-        return []
+        """Which replicas were just sent requests with a leading run of these blocks; see rule 4."""
+        self._expire(now)
+        holders = self._holders.get((scope, adapter))
+        if not holders or not hashes:
+            return []
+        depth = len(hashes)
+        deepest: dict[str, int] = {}
+        for at in DEPTHS:
+            if at > depth or (by := holders.get(hashes[at - 1])) is None:
+                break
+            for replica in by:
+                deepest[replica] = at
+        for replica in holders.get(hashes[-1], ()):
+            deepest[replica] = depth
+        return [
+            Held(replica, blocks, sum(counts[:blocks]), now, Tier.MEMORY, False) for replica, blocks in deepest.items()
+        ]
+
+    # Forgetting
+
+    def _load(self, scope: Scope, replica: str) -> _Load:
+        load = self._loads.pop((scope, replica), None) or _Load()
+        if len(self._loads) >= LOADS_MAX:
+            idle = next((name for name, other in self._loads.items() if not other.requests), None)
+            del self._loads[idle if idle is not None else next(iter(self._loads))]
+        self._loads[scope, replica] = load
+        return load
+
+    def _expire(self, now: float) -> None:
+        while self._lingering and self._lingering[0][0] <= now:
+            self._let_go(self._lingering.popleft()[1])
+        while self._holding and self._holding[0].sent_at + self._hold_max_s <= now:
+            self._let_go(self._holding.popleft())
+        while self._sent and (flight := next(iter(self._sent.values()))).sent_at + self._flight_max_s <= now:
+            self._land(flight)
+            self._let_go(flight)
+
+    def _land(self, flight: _Flight) -> None:
+        """It is in flight no more."""
+        if self._sent.pop(id(flight), None) is None:
+            return
+        key = flight.key
+        flying = self._flying[key]
+        flying.remove(flight)
+        if not flying:
+            del self._flying[key]
+        load = self._loads.get((key.scope, key.replica))
+        if load is not None:
+            load.requests = max(0, load.requests - 1)
+            load.tokens = max(0, load.tokens - flight.tokens)
+
+    def _let_go(self, flight: _Flight) -> None:
+        """Its blocks count as held no more."""
+        if not flight.holds:
+            return
+        flight.holds = False
+        scope, adapter, replica, _ = flight.key
+        holders = self._holders[scope, adapter]
+        for mark in flight.marks:
+            by = holders[mark]
+            by[replica] -= 1
+            if not by[replica]:
+                del by[replica]
+                if not by:
+                    del holders[mark]
+        if not holders:
+            del self._holders[scope, adapter]
+        flight.marks = ()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from terraflow.hints.policy.policies import Policies
 
 _UINT32_MAX = (1 << 32) - 1
+_EIGHT = (8).to_bytes(4, "big")
 
 
 class Query(msgspec.Struct, kw_only=True):
@@ -129,6 +130,9 @@ class Look(msgspec.Struct, kw_only=True):
     """The index was asked under the query's adapter."""
     held: list[Held] = []
     replicas: Sequence[str] = ()
+    """The scope's, as the index knows them; sorted."""
+    serving: Sequence[str] = ()
+    """Those and the fleet's members, when there is an assignment memory; sorted."""
     candidates: Candidates = NOBODY
     floored: bool = False
 
@@ -249,21 +253,34 @@ def keys_named(look: Look) -> Decision | None:
 
 
 def _holdings(look: Look) -> list[Held]:
-    """What replicas hold of the input, with what they were just sent and have not yet reported."""
+    """What replicas hold of the input; with an assignment memory also what they were just sent."""
     given, adapter = look.input, look.query.adapter
     if given.chain:
         held = look.index.chain(look.scope, adapter, given.hashes, given.counts, look.now)
     elif given.exact:
-        held = look.index.exact(look.scope, adapter, given.exact, look.now)
+        return look.index.exact(look.scope, adapter, given.exact, look.now)
     else:
         return []
-    return held
+    if look.assigned is None:
+        return held
+    longest = {row.replica: row for row in held}
+    for row in look.assigned.held(look.scope, adapter, given.hashes, given.counts, look.now):
+        reported = longest.get(row.replica)
+        if reported is None or reported.tokens < row.tokens:
+            longest[row.replica] = row
+    return list(longest.values())
+
+
+def _serving(look: Look) -> Sequence[str]:
+    members = look.assigned.members(look.scope) if look.assigned is not None else ()
+    return sorted({*look.replicas, *members}) if members else look.replicas
 
 
 def matched(look: Look) -> Decision | None:
     """7. Replicas that hold enough of the prefix, well enough."""
     policy = look.policy
     look.replicas = look.index.replicas(look.scope, look.now)
+    look.serving = _serving(look)
     held = _holdings(look)
     share = look.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
     if share > 0:
@@ -272,7 +289,7 @@ def matched(look: Look) -> Decision | None:
     look.held = held
     look.candidates = score_matches(
         held,
-        total=len(look.replicas),
+        total=len(look.serving),
         ttl_s=look.index.ttl_s(look.query.tenant),
         ttft_ms=look.query.ttft_ms,
         stats_of=look.stats,
@@ -337,6 +354,8 @@ def affinity_seed(hashes: Sequence[bytes], exact: bytes) -> bytes:
     """What affinity hashes: each block hash behind its length as a big-endian u32, else the exact hash."""
     if not hashes:
         return exact
+    if set(map(len, hashes)) == {8}:
+        return _EIGHT + _EIGHT.join(hashes)
     return b"".join([len(part).to_bytes(4, "big") + part for part in hashes])
 
 
@@ -348,10 +367,10 @@ def affine(look: Look) -> Decision | None:
     if not _well_formed(query):
         return _no_hint("affinity", "nothing matched, and the chain beside it is malformed")
     seed = affinity_seed(look.input.hashes, look.input.exact)
-    if not seed or not look.replicas:
+    serving = look.serving
+    if not seed or not serving:
         return _no_hint("affinity", "nothing matched, and there is nothing to choose a replica by")
     digest = sha256(seed).digest()
-    serving = look.replicas
     at = int.from_bytes(digest[:8], "big") % len(serving)
     chosen = serving[at]
     if look.assigned is not None and len(serving) > 1:
@@ -454,16 +473,19 @@ def decide_lookup(
         block_tokens=block_tokens,
     )
     decision = decide(look)
-    if decision.reason is Lookup.PREFIX_MATCH and look.policy.eviction is Eviction.LFU:
-        credit(look, decision)
+    if decision.reason is Lookup.PREFIX_MATCH:
+        credit(look, decision.ranked)
     adapter = query.adapter if look.consulted and decision.reason is not Lookup.TIMEOUT else ""
     return Answer(reason=decision.reason, scored=decision.ranked, token_ids=look.echo, adapter=adapter)
 
 
-def credit(look: Look, decision: Decision) -> None:
-    """One to each key that a delivered match rests on."""
-    given = look.input
-    depth = dict(zip(look.candidates.replicas, look.candidates.blocks, strict=True))
-    for row in decision.ranked:
-        keys = given.hashes[: depth[row.replica]] if given.chain else (given.exact,)
+def credit(look: Look, ranked: Sequence[Scored]) -> None:
+    """One to each key that a delivered match rests on.
+
+    Where nothing is evicted by use, only the best replica's keys are credited: that a key was used is what is counted.
+    """
+    given, candidates = look.input, look.candidates
+    for row in ranked if look.policy.eviction is Eviction.LFU else ranked[:1]:
+        blocks = candidates.blocks[candidates.replicas.index(row.replica)]
+        keys = given.hashes[:blocks] if given.chain else (given.exact,)
         look.index.credit(look.scope, look.query.adapter, keys, row.replica, look.now)
