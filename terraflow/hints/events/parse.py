@@ -1,0 +1,261 @@
+"""An engine's payload, parsed: bytes to typed events, or one typed failure.
+
+1. `parse_batch` raises `Unreadable` and nothing else, whatever the bytes.
+2. A batch is taken whole or not at all: half of one would be a gap that nobody sees.
+3. A hash is bytes from here on: an integer, signed or unsigned, its 8 bytes big-endian; a string its UTF-8.
+4. What is unknown is skipped and counted in the batch: tags, fields beyond the tables, values of another type there.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from terraflow.hints.events.positions import EVENTS, RANK_NAMES, REQUIRED, STORED
+from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, TOKEN_IDS_MAX
+
+PAYLOAD_BYTES_MAX = 16 << 20
+"""A step that prefills a million tokens comes to some 7 MB."""
+EVENTS_MAX = 1 << 16
+RANK_MAX = 1 << 16
+
+_UINT64 = (1 << 64) - 1
+_BIG = struct.Struct(">Q").pack
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Unreadable(Exception):
+    """A payload that is no batch; the text says why, and quotes nothing of it."""
+
+
+class Stored(NamedTuple):
+    """Blocks that follow each other are cached. `token_ids` are 0 … 2³²−1; empty where the engine tells none.
+
+    `extras[i]`: what went into block i's hash beside its tokens; `salted`: something went into all of them.
+    """
+
+    hashes: list[bytes]
+    parent: bytes | None
+    token_ids: array[int]
+    block_tokens: int
+    lora_id: int | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extras: Sequence[object] = ()
+    salted: bool = False
+    group: int | None = None
+    kind: str | None = None
+    remote: bool = False
+
+
+class Removed(NamedTuple):
+    """Blocks are gone from a medium."""
+
+    hashes: list[bytes]
+    medium: str | None = None
+    group: int | None = None
+    remote: bool = False
+
+
+class Cleared(NamedTuple):
+    """Everything is gone. An engine that clears one medium is believed to have cleared all: that costs misses only."""
+
+
+Event = Stored | Removed | Cleared
+
+
+class Batch(NamedTuple):
+    """What one payload holds, in its order. `ts` is the engine's wall clock in seconds, 0 for none."""
+
+    ts: float
+    events: list[Event]
+    rank: int | None = None
+    unknown_tags: int = 0
+    unknown_fields: int = 0
+
+    @property
+    def clears(self) -> bool:
+        """Whether it says that everything is gone."""
+        return any(type(event) is Cleared for event in self.events)
+
+
+def parse_batch(payload: bytes | memoryview) -> Batch:
+    """The batch of a payload. Raises `Unreadable`."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise Unreadable(f"a payload of {len(payload)} bytes; at most {PAYLOAD_BYTES_MAX}")
+    try:
+        raw = _decode(payload)
+    except (ValueError, RecursionError, OverflowError, TypeError, MemoryError) as error:
+        raise Unreadable(f"no msgpack: {type(error).__name__}") from None
+    if isinstance(raw, dict):
+        ts, events = raw.get("ts", 0.0), raw.get("events")
+        rank = next((raw[name] for name in RANK_NAMES if raw.get(name) is not None), None)
+        beyond = sum(1 for name in raw if name not in ("ts", "events", "type", *RANK_NAMES))
+    elif isinstance(raw, list):
+        at = 1 if raw and isinstance(raw[0], str) else 0
+        if len(raw) < at + 2:
+            raise Unreadable("a batch of too few fields")
+        ts, events = raw[at], raw[at + 1]
+        rank = raw[at + 2] if len(raw) > at + 2 else None
+        beyond = max(0, len(raw) - at - 3)
+    else:
+        raise Unreadable(f"a batch is a list or a map, not {type(raw).__name__}")
+    return _batch(ts, events, rank, beyond)
+
+
+def _batch(ts: Any, events: Any, rank: Any, beyond: int) -> Batch:
+    if not isinstance(ts, int | float) or not isinstance(events, list):
+        raise Unreadable("a batch without a time or a list of events")
+    if len(events) > EVENTS_MAX:
+        raise Unreadable(f"{len(events)} events; at most {EVENTS_MAX}")
+    if rank is not None and not (type(rank) is int and 0 <= rank < RANK_MAX):
+        rank, beyond = None, beyond + 1
+    parsed: list[Event] = []
+    unknown = 0
+    for raw in events:
+        fields, skipped = _fields(raw)
+        beyond += skipped
+        if fields is None:
+            unknown += 1
+            continue
+        tag, values = fields
+        event: Event
+        if tag == "BlockStored":
+            event, skipped = _stored(values)
+        elif tag == "BlockRemoved":
+            event, skipped = _removed(values)
+        else:
+            event, skipped = Cleared(), 0
+        beyond += skipped
+        parsed.append(event)
+    try:
+        seconds = float(ts)
+    except OverflowError:
+        raise Unreadable("a time beyond all bounds") from None
+    return Batch(seconds, parsed, rank, unknown, beyond)
+
+
+def _fields(raw: Any) -> tuple[tuple[str, list[Any]] | None, int]:
+    """Tag and values in the order of the tag's table, None for an unknown tag; and how many fields lay beyond."""
+    tag: Any
+    if isinstance(raw, list):
+        tag = raw[0] if raw else None
+        if not isinstance(tag, str):
+            raise Unreadable("an event without a tag")
+        table = EVENTS.get(tag)
+        if table is None:
+            return None, 0
+        values = raw[1 : len(table) + 1]
+        beyond = max(0, len(raw) - 1 - len(table))
+    elif isinstance(raw, dict):
+        tag = raw.get("type")
+        if not isinstance(tag, str):
+            raise Unreadable("an event without a tag")
+        table = EVENTS.get(tag)
+        if table is None:
+            return None, 0
+        values = [raw.get(name) for name in table]
+        known = sum(1 for name in table if name in raw) + 1
+        if table is STORED and raw.get("cache_salt") is not None:
+            values[6] = {"cache_salt": raw["cache_salt"], "lora_name": values[6]}
+            known += 1
+        beyond = len(raw) - known
+    else:
+        raise Unreadable(f"an event is a list or a map, not {type(raw).__name__}")
+    if len(values) < REQUIRED[tag]:
+        raise Unreadable(f"{tag} of too few fields")
+    values += [None] * (len(table) - len(values))
+    return (tag, values), beyond
+
+
+def _hash(value: Any) -> bytes:
+    if type(value) is int:
+        return _BIG(value & _UINT64)
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        return value.encode()
+    raise Unreadable(f"a hash is an integer, bytes or a string, not {type(value).__name__}")
+
+
+def _hashes(values: Any) -> list[bytes]:
+    if not isinstance(values, list):
+        raise Unreadable("hashes that are no list")
+    if len(values) > BLOCKS_MAX:
+        raise Unreadable(f"{len(values)} hashes; at most {BLOCKS_MAX}")
+    hashes = [_hash(value) for value in values]
+    if hashes and (min(map(len, hashes)) == 0 or max(map(len, hashes)) > IDENTIFIER_BYTES_MAX):
+        raise Unreadable("a hash that is empty or too long")
+    return hashes
+
+
+def _tokens(values: Any) -> array[int]:
+    if values is None:
+        return array("I")
+    if not isinstance(values, list):
+        raise Unreadable("token ids that are no list")
+    if len(values) > TOKEN_IDS_MAX:
+        raise Unreadable(f"{len(values)} token ids; at most {TOKEN_IDS_MAX}")
+    if values and isinstance(values[0], list):
+        values = [pair[0] if isinstance(pair, list) and pair else None for pair in values]
+    try:
+        return array("I", values)
+    except (TypeError, OverflowError):
+        raise Unreadable("a token id outside 0 … 2³²−1") from None
+
+
+def _text(value: Any) -> tuple[str | None, int]:
+    if value is None or (isinstance(value, str) and len(value) <= IDENTIFIER_BYTES_MAX):
+        return value or None, 0
+    return None, 1
+
+
+def _stored(values: list[Any]) -> tuple[Stored, int]:
+    hashes, parent, token_ids, size, lora_id, medium, name, extras, group, kind, window, locality = values
+    if type(size) is not int or not 0 < size <= TOKEN_IDS_MAX:
+        raise Unreadable("a block size that is no count of tokens")
+    if not (lora_id is None or type(lora_id) is int):
+        raise Unreadable("a LoRA id that is no integer")
+    keys = _hashes(hashes)
+    if medium is name is extras is group is kind is window is locality is None:
+        return Stored(keys, None if parent is None else _hash(parent), _tokens(token_ids), size, lora_id), 0
+    salted = False
+    if isinstance(name, dict):
+        salted = name.get("cache_salt") is not None
+        name = name.get("lora_name")
+    (medium, a), (name, b), (kind, c), (locality, d) = map(_text, (medium, name, kind, locality))
+    beyond = a + b + c + d
+    if extras is not None and not (isinstance(extras, list) and len(extras) == len(keys)):
+        extras, beyond = None, beyond + 1
+    if group is not None and type(group) is not int:
+        group, beyond = None, beyond + 1
+    if window is not None and type(window) is not int:
+        beyond += 1
+    stored = Stored(
+        keys,
+        None if parent is None else _hash(parent),
+        _tokens(token_ids),
+        size,
+        lora_id,
+        medium,
+        name,
+        extras or (),
+        salted,
+        group,
+        kind,
+        locality == "REMOTE",
+    )
+    return stored, beyond
+
+
+def _removed(values: list[Any]) -> tuple[Removed, int]:
+    hashes, medium, group, locality = values
+    (medium, a), (locality, b) = _text(medium), _text(locality)
+    beyond = a + b
+    if group is not None and type(group) is not int:
+        group, beyond = None, beyond + 1
+    return Removed(_hashes(hashes), medium, group, locality == "REMOTE"), beyond
