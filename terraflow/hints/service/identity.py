@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -52,14 +53,16 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Caller:
     """A caller, and what it is bound to."""
 
-    __slots__ = ("_beginnings", "_replicas", "_tenants", "every_tenant", "known", "name")
+    __slots__ = ("_beginnings", "_bound_to_all", "_reads", "_replicas", "_tenants", "every_tenant", "known", "name")
 
-    def __init__(self, binding: Binding, *, known: bool = True) -> None:
+    def __init__(self, binding: Binding, *, known: bool = True, reads: bool = True) -> None:
         self.name = binding.name
         self.known = known
         """Whether anything but its own word says who it is."""
         self._tenants = frozenset(binding.tenants)
-        self.every_tenant = ANY in self._tenants
+        self._bound_to_all = ANY in self._tenants
+        self._reads = reads
+        self.every_tenant = reads and self._bound_to_all
         self._replicas = frozenset(binding.replicas)
         self._beginnings = tuple(replica[:-1] for replica in binding.replicas if replica.endswith(ANY))
 
@@ -75,11 +78,12 @@ class Caller:
 
     def sees(self, tenant: str) -> bool:
         """Whether it may know of the tenant's entries."""
-        return self.every_tenant or tenant in self._tenants
+        return self.every_tenant or (self._reads and tenant in self._tenants)
 
     def may_report(self, tenant: str, replica: str) -> bool:
         """Whether it may say what the replica holds for the tenant."""
-        return self.sees(tenant) and (replica in self._replicas or replica.startswith(self._beginnings))
+        bound = self._bound_to_all or tenant in self._tenants
+        return bound and (replica in self._replicas or replica.startswith(self._beginnings))
 
 
 def sign_token(binding: Binding, expires: int, key: Ed25519PrivateKey) -> str:
@@ -129,6 +133,13 @@ def _decode(text: str) -> bytes:
     return raw
 
 
+def names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a verified certificate, as `ssl.SSLSocket.getpeercert` tells it, in the order of rule 3."""
+    alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("URI", "DNS")]
+    common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    return (*alternative, *common)
+
+
 class Identities:
     """Who is who: the rows of the settings, the keys that sign tokens, and what anonymous callers may do."""
 
@@ -146,10 +157,11 @@ class Identities:
         self.anonymous = Caller(
             Binding(
                 name="",
-                tenants=(ANY,) if anonymous_readers or insecure_producers else (),
+                tenants=(ANY,),
                 replicas=(ANY,) if insecure_producers else (),
             ),
             known=False,
+            reads=anonymous_readers,
         )
 
     def caller(self, authorization: str | None, certified: Sequence[str], now_s: float) -> Caller:

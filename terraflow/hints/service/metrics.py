@@ -1,25 +1,26 @@
 """What the service counts, under the reference's names where it has them, in a registry of its own.
 
-1. The hot path adds to plain numbers; series are made of them when somebody scrapes.
-2. The index's counts are read at a scrape, never kept twice.
+1. The hot path adds to plain numbers; series are made of them when somebody scrapes, in a thread.
+2. The index's counts are read for a scrape, on the loop's thread; they are never kept twice.
 3. What strangers name is bounded: `LABELS_MAX` models and as many tenants, then `other`.
 Source of the first six names, their labels and the buckets: the metrics reference of cachebox-project/inference-cache.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from terraflow.core.reasons import Lookup, Render
-from terraflow.hints.index.index import Index
+from terraflow.hints.index.index import Index, Ingested
 
 LABELS_MAX = 512
 OTHER = "other"
@@ -64,11 +65,23 @@ class Sample(NamedTuple):
     value: float
 
 
+class _Indexed(NamedTuple):
+    """The index's counts at one instant."""
+
+    keys: Mapping[str, int]
+    """By model."""
+    entries: int
+    removals: Mapping[tuple[str, str], int]
+    tenant_removals: Mapping[tuple[str, str], int]
+
+
 class Metrics(Collector):
     """Every number of the service, and where further ones come from."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, monotonic: Callable[[], float]) -> None:
         self._index = index
+        self._monotonic = monotonic
+        self._indexed = _Indexed({}, 0, {}, {})
         self.registry = CollectorRegistry(auto_describe=False)
         self.up = False
         self.dropped: Counter[str] = Counter()
@@ -100,12 +113,47 @@ class Metrics(Collector):
         row.buckets[bisect_left(BUCKETS_S, seconds)] += 1
         row.seconds += seconds
 
+    def count(self, ingested: Ingested) -> None:
+        """Count what the index did with a report."""
+        self.admitted += ingested.admitted
+        self.refreshed += ingested.refreshed
+        self.quota_refused += ingested.refused
+
     def also(self, collect: Collect) -> None:
         """Have a scrape show what `collect` returns, too."""
         self._more.append(collect)
 
+    async def exposition(self) -> bytes:
+        """The text of a scrape, as of now."""
+        self.read_index()
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    async def series(self, names: frozenset[str]) -> list[Sample]:
+        """Every series whose own name, or whose family's, is among `names`; all when there are none."""
+        self.read_index()
+        return await asyncio.to_thread(self._samples, names)
+
+    def _samples(self, names: frozenset[str]) -> list[Sample]:
+        return [
+            Sample(sample.name, family.type, sample.labels, sample.value)
+            for family in self.registry.collect()
+            for sample in family.samples
+            if not names or family.name in names or sample.name in names
+        ]
+
+    def read_index(self) -> None:
+        """Take the index's counts for what `collect` tells next; on the loop's thread, which alone may read it."""
+        index = self._index
+        models = {state.model for state in index.states(None, None, self._monotonic())}
+        self._indexed = _Indexed(
+            {model: index.keys(None, model) for model in sorted(models)},
+            index.entries(),
+            dict(index.removals),
+            dict(index.tenant_removals),
+        )
+
     def collect(self) -> Iterator[Family]:
-        """Every family, as of now."""
+        """Every family; the index's as of the last `read_index`."""
         yield GaugeMetricFamily("inferencecache_server_up", "1 while the service serves.", float(self.up))
         yield from self._index_families()
         yield from self._lookup_families()
@@ -113,19 +161,11 @@ class Metrics(Collector):
         for collect in self._more:
             yield from collect()
 
-    def samples(self, names: frozenset[str]) -> Iterator[Sample]:
-        """Every series whose own name, or whose family's, is among `names`; all when there are none."""
-        for family in self.registry.collect():
-            whole = not names or family.name in names
-            for sample in family.samples:
-                if whole or sample.name in names:
-                    yield Sample(sample.name, family.type, sample.labels, sample.value)
-
     def _index_families(self) -> Iterator[Family]:
         entries = GaugeMetricFamily(
             "inferencecache_index_entries", "Distinct keys that the index holds, by model.", labels=["model"]
         )
-        for model, keys in _summed(self._index.keys_by_model(), self.models):
+        for model, keys in _summed(self._indexed.keys, self.models):
             entries.add_metric([model], keys)
         yield entries
         evictions = CounterMetricFamily(
@@ -133,20 +173,20 @@ class Metrics(Collector):
             "Entries that the index removed by itself.",
             labels=["algorithm", "reason"],
         )
-        for (algorithm, reason), count in sorted(self._index.removals.items()):
+        for (algorithm, reason), count in sorted(self._indexed.removals.items()):
             evictions.add_metric([algorithm, reason], count)
         yield evictions
         tenants = CounterMetricFamily(
             "inferencecache_tenant_evictions", "Keys that a tenant lost, by cause.", labels=["tenant_id", "reason"]
         )
         summed: Counter[tuple[str, str]] = Counter()
-        for (tenant, reason), count in sorted(self._index.tenant_removals.items()):
+        for (tenant, reason), count in sorted(self._indexed.tenant_removals.items()):
             summed[self.tenants.of(tenant), reason] += count
         for (tenant, reason), count in summed.items():
             tenants.add_metric([tenant, reason], count)
         yield tenants
         yield GaugeMetricFamily(
-            "terraflow_hints_entries", "Entries (replica × key) of the index.", self._index.entries()
+            "terraflow_hints_entries", "Entries (replica × key) of the index.", self._indexed.entries
         )
 
     def _lookup_families(self) -> Iterator[Family]:
@@ -208,7 +248,7 @@ def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, in
     return summed.items()
 
 
-def _counted(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+def _counted(name: str, documentation: str, label: str, counts: Counter[Any]) -> CounterMetricFamily:
     family = CounterMetricFamily(f"terraflow_hints_{name}", documentation, labels=[label])
     for value, count in list(counts.items()):
         family.add_metric([str(value)], count)

@@ -1,0 +1,112 @@
+"""Settings of a kind: one TOML file, each key overridden by an environment variable, overridden by flags.
+
+An unknown key refuses to start, wherever it stands, and a refusal names the key and where its value came from.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+Origin = Mapping[str, str]
+"""How to speak of a key whose value came from the environment."""
+
+
+class BadSettings(Exception):
+    """The settings cannot be used; the message names the key and what to do."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where settings of one kind come from."""
+
+    prefix: str
+    """Of the environment's variables; the rest of a name is the key in capitals."""
+    elsewhere: Callable[[str], bool]
+    """Whether a variable of that prefix belongs to something else."""
+    page: str
+    """Where the known keys are listed."""
+
+
+def load(
+    kind: type[Kind], source: Source, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]
+) -> tuple[Kind, Origin]:
+    """Settings of `kind` from the file, the environment and `flags` that are not None. Raises BadSettings."""
+    values = _from_file(file)
+    given = {key: value for key, value in flags.items() if value is not None}
+    found = _from_environment(kind, source, environment)
+    values = values | found | given
+    # Where a value came from, for whoever must mend it: a variable is easily forgotten.
+    origin = {key: f"{key} (from {source.prefix}{key.upper()})" for key in found if key not in given}
+    unknown = sorted(set(values) - set(kind.__struct_fields__))
+    if unknown:
+        raise BadSettings("; ".join(_unknown(kind, source, key, origin.get(key, key)) for key in unknown))
+    try:
+        settings = msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSettings(_wrong(str(error), origin)) from None
+    for key in kind.__struct_fields__:
+        value = getattr(settings, key)
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise BadSettings(f"{origin.get(key, key)} is empty: give a value, or leave it out")
+    return settings, origin
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise BadSettings(f"cannot read the settings file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{file} is not TOML: {error}") from None
+
+
+def _from_environment(kind: type[Kind], source: Source, environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, text in environment.items():
+        if not name.startswith(source.prefix) or source.elsewhere(name):
+            continue
+        key = name.removeprefix(source.prefix).lower()
+        found[key] = [part.strip() for part in text.split(",") if part.strip()] if _is_list(kind, key) else text
+    return found
+
+
+def _is_list(kind: type[Kind], key: str) -> bool:
+    fields = kind.__struct_fields__
+    return key in fields and isinstance(kind.__struct_defaults__[fields.index(key)], tuple)
+
+
+def _unknown(kind: type[Kind], source: Source, key: str, named: str) -> str:
+    near = get_close_matches(key, kind.__struct_fields__, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"see {source.page} for the known ones"
+    return f"unknown setting {named}: {hint}"
+
+
+def _wrong(said: str, origin: Origin) -> str:
+    """What msgspec says of a value (``Expected `int`, got `str` - at `$.running_max```), with the setting first."""
+    what, _, path = said.partition(" - at `$.")
+    key, inside, rest = path.rstrip("`").partition("[")
+    row = f" ({key}{inside}{rest})" if inside and "." in rest else ""
+    return f"{origin.get(key, key)}: {what[0].lower()}{what[1:].replace('`', '')}{row}" if key else said
+
+
+def check_tls_pair(cert_file: str | None, key_file: str | None) -> None:
+    """A certificate and its key come together. Raises BadSettings."""
+    if (cert_file is None) != (key_file is None):
+        raise BadSettings("tls_cert_file and tls_key_file go together: give both, or neither")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or `localhost`, is reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

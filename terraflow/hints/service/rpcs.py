@@ -1,0 +1,268 @@
+"""The eight RPCs, as methods for the HTTP/2 server.
+
+1. A lookup never fails: who may not ask, what is malformed and what breaks is answered without a hint.
+2. LookupRoute runs inside the read that brought it. Only a long prompt text, which takes milliseconds to tokenize, is
+   put through the tokenizer in a thread first.
+3. A producer is held to its tenants and replicas with every message: PERMISSION_DENIED. Without an identity, where
+   one is needed, it is UNAUTHENTICATED.
+4. The probe's tenant is the service's own: what strangers say of it is acknowledged and dropped, what they ask of it
+   is empty.
+5. A piece of a report is followed by everybody else's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
+
+from terraflow.hints.http2.call import Call
+from terraflow.hints.http2.methods import ClientStream, Inline, Methods, ServerStream, Unary
+from terraflow.hints.http2.status import GrpcError, Status
+from terraflow.hints.live import LiveHints
+from terraflow.hints.lookup import Answer
+from terraflow.hints.policy.policies import Policies
+from terraflow.hints.render import render_template
+from terraflow.hints.service.identity import NOBODY, Caller, Identities, TokenInvalid, names_of
+from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.parse import longer, parse_query, parse_reports
+from terraflow.hints.service.streams import cache_events, metrics_now_and_then
+from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Tier
+
+SERVICE = "inferencecache.v1alpha1.InferenceCache"
+STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
+"""Open streams of each kind; a report's costs a task, the others a queue and a listener, too."""
+
+
+class HintService:
+    """The RPCs over the live hints."""
+
+    def __init__(
+        self, live: LiveHints, identities: Identities, metrics: Metrics, *, namespace_key: bytes | None = None
+    ) -> None:
+        self.live = live
+        self.metrics = metrics
+        self._identities = identities
+        self._namespace_key = namespace_key
+
+    def methods(self) -> Methods:
+        """The server's table."""
+        return {
+            f"/{SERVICE}/LookupRoute": Inline(
+                self.lookup_route, pb.LookupRouteRequest.FromString, pb.LookupRouteResponse.SerializeToString
+            ),
+            f"/{SERVICE}/LookupPDRoute": Inline(
+                self.lookup_pd_route, pb.LookupPDRouteRequest.FromString, pb.LookupPDRouteResponse.SerializeToString
+            ),
+            f"/{SERVICE}/RenderTemplate": Unary(
+                self.render_template, pb.RenderTemplateRequest.FromString, pb.RenderTemplateResponse.SerializeToString
+            ),
+            f"/{SERVICE}/GetCacheState": Unary(
+                self.get_cache_state, pb.GetCacheStateRequest.FromString, pb.GetCacheStateResponse.SerializeToString
+            ),
+            f"/{SERVICE}/PublishEvent": Unary(self.publish_event, pb.CacheEvent.FromString, pb.Ack.SerializeToString),
+            f"/{SERVICE}/ReportCacheState": ClientStream(
+                self.report_cache_state, pb.CacheStateUpdate.FromString, pb.Ack.SerializeToString
+            ),
+            f"/{SERVICE}/StreamCacheEvents": ServerStream(
+                self.stream_cache_events, pb.StreamEventsRequest.FromString, pb.CacheEvent.SerializeToString
+            ),
+            f"/{SERVICE}/StreamMetrics": ServerStream(
+                self.stream_metrics, pb.StreamMetricsRequest.FromString, pb.Metric.SerializeToString
+            ),
+        }
+
+    # Reads
+
+    def lookup_route(self, request: pb.LookupRouteRequest, call: Call) -> pb.LookupRouteResponse:
+        """Which replicas hold the prefix (rule 1)."""
+        live = self.live
+        begun = live.clock.monotonic()
+        foreign = not self._reader(call).sees(request.tenant_id)
+        answer = live.lookup(parse_query(request, foreign=foreign), call.deadline)
+        return self._answered(request.model_id, answer, begun)
+
+    def _answered(self, model: str, answer: Answer, begun: float) -> pb.LookupRouteResponse:
+        response = pb.LookupRouteResponse(reason_code=answer.reason, adapter_id=answer.adapter)
+        add = response.replica_scores.add
+        for replica, score, matched, probability, tier in answer.scored:
+            add(
+                replica_id=replica,
+                score=score,
+                matched_tokens=matched,
+                estimated_cache_hit_prob=probability,
+                tier=tier if tier <= Tier.REMOTE else 0,
+            )
+        if answer.token_ids:
+            response.token_ids.extend(answer.token_ids)
+        seconds = self.live.clock.monotonic() - begun
+        response.lookup_latency_us = int(seconds * 1e6)
+        self.metrics.observe_lookup(model, answer.reason, bool(answer.scored), seconds)
+        return response
+
+    def lookup_pd_route(self, request: pb.LookupPDRouteRequest, call: Call) -> pb.LookupPDRouteResponse:
+        """The prefill and the decode replica (rule 1)."""
+        foreign = not self._reader(call).sees(request.tenant_id)
+        route, cause = self.live.pd_route(
+            request.pd_topology_ref,
+            request.tenant_id,
+            request.model_id,
+            request.prefix_hash,
+            request.prefix_token_count,
+            foreign=foreign,
+            deadline=call.deadline,
+        )
+        self.metrics.pd_routes[route.reason, cause] += 1
+        return pb.LookupPDRouteResponse(
+            prefill_replica_id=route.prefill,
+            decode_replica_id=route.decode,
+            transport_hint=route.transport,
+            reason_code=route.reason,
+        )
+
+    async def render_template(self, request: pb.RenderTemplateRequest, call: Call) -> pb.RenderTemplateResponse:
+        """A template, filled. A tenant that is not the caller's has no templates."""
+        policies = self.live.policies
+        tenant = request.tenant_id
+        if not self._reader(call).sees(tenant) or longer(tenant, IDENTIFIER_BYTES_MAX):
+            policies = Policies()
+        rendered = render_template(request.template_ref, request.variables, tenant, policies, self._namespace_key)
+        self.metrics.renders[rendered.reason] += 1
+        return pb.RenderTemplateResponse(
+            rendered_prompt=rendered.prompt,
+            stable_prefix_hash=rendered.stable_prefix_hash,
+            tenant_namespace=rendered.tenant_namespace,
+            reason_code=rendered.reason,
+            template_revision=rendered.revision,
+        )
+
+    async def get_cache_state(self, request: pb.GetCacheStateRequest, call: Call) -> pb.GetCacheStateResponse:
+        """What replicas last said of themselves; the empty aggregate of what is not the caller's."""
+        response = pb.GetCacheStateResponse(summary=pb.CacheSummary())
+        tenant, model = request.tenant_id, request.model_id
+        if tenant == PROBE_TENANT or not self._reader(call).sees(tenant):
+            return response
+        index, now = self.live.index, self.live.clock.monotonic()
+        for state in index.states(tenant, model, now):
+            stats = state.stats
+            if stats is not None:
+                response.replicas.add(
+                    replica_id=state.replica,
+                    cache_memory_bytes=stats.cache_memory_bytes,
+                    hit_rate=stats.hit_rate,
+                    pressure=stats.pressure,
+                    client_version=stats.client_version,
+                    t2_hit_tokens=stats.t2_hit_tokens,
+                    t2_query_tokens=stats.t2_query_tokens,
+                )
+        response.summary.total_prefixes = index.keys(tenant, model)
+        response.summary.hot_prefixes = index.hot(tenant, model, now)
+        return response
+
+    async def stream_cache_events(self, request: pb.StreamEventsRequest, call: Call) -> AsyncIterator[pb.CacheEvent]:
+        """Changes of the index from now on."""
+        caller = self._reader(call)
+        with self._open("events"):
+            async with aclosing(cache_events(request, caller, self.live, self.metrics)) as events:
+                async for event in events:
+                    yield event
+
+    async def stream_metrics(self, request: pb.StreamMetricsRequest, call: Call) -> AsyncIterator[pb.Metric]:
+        """The metrics at once, then at intervals."""
+        caller = self._reader(call)
+        with self._open("metrics"):
+            async with aclosing(metrics_now_and_then(request, caller, self.live, self.metrics)) as series:
+                async for metric in series:
+                    yield metric
+
+    # Writes
+
+    async def publish_event(self, event: pb.CacheEvent, call: Call) -> pb.Ack:
+        """One change of one replica's cache."""
+        self._admit(self._producer(call), event.tenant_id, event.replica_id)
+        if event.tenant_id != PROBE_TENANT:
+            self._apply(event)
+        return pb.Ack(accepted=True)
+
+    def _apply(self, event: pb.CacheEvent) -> None:
+        tenant, model, replica = event.tenant_id, event.model_id, event.replica_id
+        if not (tenant and model and replica):
+            self.metrics.dropped["incomplete"] += 1
+            return
+        kind = event.type
+        if kind == pb.CacheEvent.PREFIX_EVICTED:
+            if event.prefix_hash:
+                self.live.evict(tenant, model, replica, event.prefix_hash, event.adapter_id or None)
+        elif kind == pb.CacheEvent.ALL_CLEARED:
+            self.live.clear(tenant, model, replica)
+        elif kind == pb.CacheEvent.REPLICA_UPDATED:
+            self.live.refresh(tenant, model, replica)
+        elif kind != pb.CacheEvent.PREFIX_ADDED:
+            self.metrics.events["unknown"] += 1
+            return
+        self.metrics.events[pb.CacheEvent.Type.Name(kind)] += 1
+
+    async def report_cache_state(self, updates: AsyncIterator[pb.CacheStateUpdate], call: Call) -> pb.Ack:
+        """What replicas hold and how they are; acknowledged once the producer has closed its side."""
+        caller = self._producer(call)
+        metrics = self.metrics
+        with self._open("reports"):
+            async for update in updates:
+                self._admit(caller, update.tenant_id, update.replica_id)
+                if update.tenant_id == PROBE_TENANT:
+                    metrics.dropped["probe_tenant"] += 1
+                    continue
+                for report in parse_reports(update, self.live.clock.now(), metrics.dropped):
+                    metrics.count(self.live.ingest(report))
+                    await asyncio.sleep(0)
+        return pb.Ack(accepted=True)
+
+    # Who may
+
+    def _caller(self, call: Call) -> Caller:
+        authorization = call.get("authorization")
+        certificate = call.peer.certificate
+        if authorization is None and certificate is None:
+            return self._identities.anonymous
+        if isinstance(authorization, bytes):
+            raise TokenInvalid("the authorization header is not text")
+        names = () if certificate is None else names_of(certificate)
+        return self._identities.caller(authorization, names, self.live.clock.now() / 1e6)
+
+    def _reader(self, call: Call) -> Caller:
+        try:
+            return self._caller(call)
+        except TokenInvalid:
+            self.metrics.refused["token"] += 1
+            return NOBODY
+
+    def _producer(self, call: Call) -> Caller:
+        try:
+            caller = self._caller(call)
+        except TokenInvalid as error:
+            self.metrics.refused["token"] += 1
+            raise GrpcError(Status.UNAUTHENTICATED, str(error)) from None
+        if caller.produces:
+            return caller
+        self.metrics.refused["no_producer"] += 1
+        if caller.known:
+            raise GrpcError(Status.PERMISSION_DENIED, "this identity may read, and report for no replica")
+        raise GrpcError(Status.UNAUTHENTICATED, "producers need a client certificate or a token")
+
+    def _admit(self, caller: Caller, tenant: str, replica: str) -> None:
+        if not caller.may_report(tenant, replica):
+            self.metrics.refused["foreign"] += 1
+            raise GrpcError(Status.PERMISSION_DENIED, "this identity may not report for that tenant and replica")
+
+    @contextmanager
+    def _open(self, kind: str) -> Iterator[None]:
+        opened = self.metrics.streams_open
+        if opened[kind] >= STREAMS_MAX[kind]:
+            self.metrics.refused["streams"] += 1
+            raise GrpcError(Status.RESOURCE_EXHAUSTED, f"there are {STREAMS_MAX[kind]} streams of this kind already")
+        opened[kind] += 1
+        try:
+            yield
+        finally:
+            opened[kind] -= 1
