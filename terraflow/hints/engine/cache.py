@@ -95,6 +95,15 @@ class BlockCache(Generic[Key]):
             else:
                 pinned[key] -= 1
 
+    def abandon(self, chain: Sequence[Key], kept: int) -> list[Key]:
+        """As `release`, but all after the first `kept` blocks never came to be and go; what went, children first.
+
+        These MUST be blocks that the same `pin` added, and that no other request holds.
+        """
+        lost = [key for key in reversed(chain[kept:]) if self._pinned.pop(key, 0)]
+        self.release(chain[:kept])
+        return lost
+
     def clear(self) -> list[Key]:
         """Forget everything that no request uses; what went, children first."""
         gone = list(self._free)

@@ -1,0 +1,140 @@
+"""`terraflow hints sim-engine`: an engine without a model, for demos, replays and tests.
+
+Prints one JSON line ({"base_url", "kv_events", "kv_replay", "pid"}) once it serves; ends with SIGTERM or SIGINT.
+Exit codes: 0 ended as told, 2 cannot be: what was asked is no engine, or a port is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from terraflow.hints.engine.serve import Engine
+
+
+def command(
+    model: Annotated[str, typer.Option(help="The model's name.")] = "sim",
+    host: Annotated[str, typer.Option(help="Address to listen on, for HTTP and ZeroMQ.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 for a free one.")] = 0,
+    events_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="ZeroMQ port of the KV events of rank 0; the other ranks' follow it.")
+    ] = 0,
+    replay_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="ZeroMQ port of rank 0's replay; the other ranks' follow it.")
+    ] = 0,
+    blocks: Annotated[int, typer.Option(min=1, max=10_000_000, help="Blocks that each rank's cache holds.")] = 4000,
+    block_size: Annotated[int, typer.Option(min=1, max=4096, help="Tokens of a block.")] = 16,
+    offload_blocks: Annotated[
+        int, typer.Option(min=0, max=10_000_000, help="Blocks of each rank's second tier; 0: there is none.")
+    ] = 0,
+    ranks: Annotated[int, typer.Option(min=1, max=64, help="Data-parallel ranks, each with a cache and a feed.")] = 1,
+    name_rank: Annotated[
+        bool, typer.Option("--name-rank", help="Name the rank in events also when it is alone.")
+    ] = False,
+    lora: Annotated[list[str] | None, typer.Option(help="NAME=ID of an adapter served too; may be repeated.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer's folder or tokenizer.json; otherwise the one that is built in.")
+    ] = None,
+    output_tokens: Annotated[
+        int, typer.Option(min=1, max=65536, help="Tokens of an answer, unless fewer are asked.")
+    ] = 64,
+    prefill_tokens_per_s: Annotated[float, typer.Option(min=0.001, help="First come first served.")] = 8000.0,
+    decode_tokens_per_s: Annotated[float, typer.Option(min=0.001, help="Of each request.")] = 100.0,
+    load_tokens_per_s: Annotated[float, typer.Option(min=0.001, help="From the second tier.")] = 80000.0,
+    speed: Annotated[float, typer.Option(min=0.001, help="So many times faster than that, all of it.")] = 1.0,
+    encoding: Annotated[
+        str, typer.Option(help="Of KV events, batch and event: array, map, array-of-maps or map-of-arrays.")
+    ] = "array",
+    hashes: Annotated[str, typer.Option(help="Form of block hashes: int, signed, bytes or text.")] = "int",
+    lora_ids_only: Annotated[
+        bool, typer.Option("--lora-ids-only", help="Events name an adapter by its id alone.")
+    ] = False,
+    topic: Annotated[str, typer.Option(help="ZeroMQ topic.")] = "kv-events",
+    replay_topic: Annotated[bool, typer.Option("--replay-topic", help="Replayed batches carry the topic too.")] = False,
+    kept_batches: Annotated[int, typer.Option(min=1, max=1_000_000, help="Batches kept for replay.")] = 10_000,
+    salt: Annotated[str | None, typer.Option(help="Root of block hashes; otherwise a new one with each start.")] = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="For tests: POST /faults sets what goes wrong; see also --fault.")
+    ] = False,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="For tests: drop=SHARE, lose=SHARE, garbage=SHARE or stall_s=SECONDS; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of which batches go wrong.")] = 0,
+) -> None:
+    """Serve OpenAI's API with a prefix cache, a cost model, KV events and vLLM's metrics, and no model."""
+    said = dict(locals())
+    try:
+        engine = _engine(said)
+    except (ValueError, TypeError) as bad:
+        _fail(str(bad))
+    _serve(engine, tokenizer)
+
+
+_SPEEDS = ("prefill_tokens_per_s", "decode_tokens_per_s", "load_tokens_per_s", "speed")
+
+
+def _engine(said: Mapping[str, Any]) -> Engine:
+    """The engine of the options, by their names. Raises ValueError and TypeError for what is none."""
+    import msgspec
+
+    from terraflow.hints.engine.costs import Costs
+    from terraflow.hints.engine.publish import Faults
+    from terraflow.hints.engine.serve import Engine
+
+    faults = Faults(**{name: float(share) for name, share in map(_pair, said["fault"] or ())})
+    fields = {
+        **{name: value for name, value in said.items() if name in Engine.__struct_fields__},
+        "loras": {name: int(number) for name, number in map(_pair, said["lora"] or ())},
+        "costs": Costs(**{name: said[name] for name in _SPEEDS}),
+        "lora_names": not said["lora_ids_only"],
+        "faults": faults if said["faults"] or said["fault"] else None,
+    }
+    return msgspec.convert(fields, Engine)
+
+
+def _pair(said: str) -> tuple[str, str]:
+    name, separator, value = said.partition("=")
+    if not separator or not name:
+        raise ValueError(f"{said} is not NAME=NUMBER")
+    return name, value
+
+
+def _serve(engine: Engine, tokenizer: Path | None) -> None:
+    import uvloop
+    import zmq
+
+    async def serve() -> None:
+        from terraflow.hints.engine.serve import serving
+
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with serving(engine) as listening:
+            said = {
+                "base_url": f"{listening.base_url}/v1",
+                "kv_events": listening.events,
+                "kv_replay": listening.replays,
+            }
+            print(json.dumps({**said, "pid": os.getpid()}), flush=True)
+            await told.wait()
+
+    try:
+        uvloop.run(serve())
+    except (OSError, zmq.ZMQError, ValueError) as trouble:
+        _fail(str(trouble))
+
+
+def _fail(said: str) -> NoReturn:
+    plain = "".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in said)
+    print(f"terraflow hints sim-engine: {plain}", file=sys.stderr)
+    raise typer.Exit(2)
