@@ -2,7 +2,7 @@
 
 1. This module is the only reader of the environment; a capability's secrets are read through it by name.
 2. An unknown key refuses to start, in the file and in the environment, except the names that Kubernetes injects for
-   a service called terraflow (`TERRAFLOW_PORT*`, `TERRAFLOW_SERVICE_*`).
+   a service called terraflow (`TERRAFLOW_PORT*`, `TERRAFLOW_SERVICE_*`), and the hint service's (`TERRAFLOW_HINTS_*`).
 3. Every bound is here, with its default and the reason for it.
 """
 
@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+from terraflow.app.loading import BadSettings, Source, check_tls_pair, is_loopback, load
+
+__all__ = ["BadSettings", "Settings", "environment", "load_settings", "read_secret"]
 
 Positive = Annotated[int, Meta(ge=1)]
 
 _PREFIX = "TERRAFLOW_"
 _INJECTED = ("TERRAFLOW_PORT", "TERRAFLOW_SERVICE_")
-
-
-class BadSettings(Exception):
-    """The settings cannot be used; the message names the key and what to do."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -117,55 +115,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One line a request to standard error: ids, codes and times, never content."""
 
 
+def _elsewhere(name: str) -> bool:
+    key = name.removeprefix(_PREFIX).lower()
+    # The hint service's own settings begin with HINTS_, too: a machine may have both.
+    return name.startswith(_INJECTED) or (key.startswith("hints_") and key not in Settings.__struct_fields__)
+
+
+SOURCE = Source(prefix=_PREFIX, elsewhere=_elsewhere, page="docs/reference/settings.md")
+
+
 def load_settings(file: Path | None, environment: Mapping[str, str], **flags: object) -> Settings:
     """The settings of a file, overridden by the environment, overridden by `flags` that are not None.
 
     Raises BadSettings.
     """
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(file.read_text("utf-8"))
-        except OSError as error:
-            raise BadSettings(f"cannot read the settings file {file}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{file} is not TOML: {error}") from None
-    given = {key: value for key, value in flags.items() if value is not None}
-    found = _from_environment(environment)
-    values = values | found | given
-    # Where a value came from, for whoever must mend it: a variable is easily forgotten.
-    origin = {key: f"{key} (from {_PREFIX}{key.upper()})" for key in found if key not in given}
-    unknown = sorted(set(values) - set(Settings.__struct_fields__))
-    if unknown:
-        raise BadSettings("; ".join(_unknown(key, origin.get(key, key)) for key in unknown))
-    try:
-        settings = msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadSettings(_wrong(str(error), origin)) from None
-    _check_texts(settings, origin)
-    _check_together(settings)
-    _check_hints(settings)
-    return settings
-
-
-def _unknown(key: str, named: str) -> str:
-    near = get_close_matches(key, Settings.__struct_fields__, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "see docs/reference/settings.md for the known ones"
-    return f"unknown setting {named}: {hint}"
-
-
-def _wrong(said: str, origin: Mapping[str, str]) -> str:
-    """What msgspec says of a value (``Expected `int`, got `str` - at `$.running_max```), with the setting first."""
-    what, _, path = said.partition(" - at `$.")
-    key = path.rstrip("`").partition("[")[0]
-    return f"{origin.get(key, key)}: {what[0].lower()}{what[1:].replace('`', '')}" if key else said
-
-
-def _check_texts(settings: Settings, origin: Mapping[str, str]) -> None:
-    for key in Settings.__struct_fields__:
-        value = getattr(settings, key)
-        if value == "" or (isinstance(value, tuple) and "" in value):
-            raise BadSettings(f"{origin.get(key, key)} is empty: give a value, or leave it out")
+    settings, origin = load(Settings, SOURCE, file, environment, flags)
     for key in ("trusted_proxies", "private_networks"):
         for text in getattr(settings, key):
             try:
@@ -173,28 +137,14 @@ def _check_texts(settings: Settings, origin: Mapping[str, str]) -> None:
             except ValueError:
                 named = origin.get(key, key)
                 raise BadSettings(f"{named} holds {text!r}, which is not a network such as 10.0.0.0/8") from None
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, text in environment.items():
-        if not name.startswith(_PREFIX) or name.startswith(_INJECTED):
-            continue
-        key = name.removeprefix(_PREFIX).lower()
-        lists = key in Settings.__struct_fields__ and isinstance(_default_of(key), tuple)
-        found[key] = [part.strip() for part in text.split(",") if part.strip()] if lists else text
-    return found
-
-
-def _default_of(key: str) -> object:
-    return Settings.__struct_defaults__[Settings.__struct_fields__.index(key)]
+    _check_together(settings)
+    _check_hints(settings)
+    return settings
 
 
 def _check_together(settings: Settings) -> None:
-    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        raise BadSettings("tls_cert_file and tls_key_file go together: give both, or neither")
-    loopback = settings.bind_host == "localhost" or _is_loopback(settings.bind_host)
-    if not loopback and settings.tls_cert_file is None and not settings.trusted_proxies:
+    check_tls_pair(settings.tls_cert_file, settings.tls_key_file)
+    if not is_loopback(settings.bind_host) and settings.tls_cert_file is None and not settings.trusted_proxies:
         raise BadSettings(
             f"bind_host {settings.bind_host} is reachable from outside: give tls_cert_file and tls_key_file, or name"
             " the proxies that end TLS in trusted_proxies"
@@ -215,17 +165,10 @@ def _check_hints(settings: Settings) -> None:
     if settings.hints_ca_file is not None and not settings.hints_tls:
         raise BadSettings("hints_ca_file is for hints_tls = true")
     host = settings.hints.rpartition(":")[0].strip("[]")
-    if settings.hints_token_file is not None and not settings.hints_tls and not _is_loopback(host):
+    if settings.hints_token_file is not None and not settings.hints_tls and not is_loopback(host):
         raise BadSettings(
             "hints_token_file would send the token in the clear: set hints_tls, or use a loopback address"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def environment() -> Mapping[str, str]:
