@@ -31,6 +31,7 @@ PAGES = (
     Page("docs/reference/bundle.schema.json", bundle.schema),
     Page("docs/reference/bundle.md", bundle.page),
     Page("docs/reference/settings.md", settings.page),
+    Page("docs/reference/hints-settings.md", settings.hints_page),
     Page("docs/reference/cli.md", commands.page),
     Page("docs/detectors.md", detectors.page),
     *(Page(path, text) for path, text in wire.TEXTS),

@@ -1,4 +1,4 @@
-"""The reference page of settings, from `terraflow/app/settings.py`: the fields, their docstrings, their defaults."""
+"""The reference pages of settings: a plane's and the hint service's fields, their docstrings, their defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from terraflow.app import settings
+from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.settings import Settings
 
 INTRODUCTION = """# Settings
@@ -37,17 +37,44 @@ milliseconds).
 | setting | default | values | meaning |
 | --- | --- | --- | --- |"""
 
-_WORDS = {str: "text", int: "integer", bool: "true or false", type(None): "none"}
+HINTS_INTRODUCTION = """# Route hints' settings
+
+<!-- Generated from terraflow/app/hints_settings.py by `make fix`. -->
+
+The route-hint service reads one TOML file (`terraflow hints serve --config FILE`). The environment overrides the file:
+`TERRAFLOW_HINTS_<KEY>`, the key in capitals, lists separated by commas; tables stand in the file only. Options of the
+command override both. Without a file the defaults hold. Inside a plane, the plane's `hints_file` names this file.
+
+```toml
+data_dir = "/var/lib/terraflow-hints"
+bind_host = "0.0.0.0"
+tls_cert_file = "/etc/terraflow/tls/cert.pem"
+tls_key_file = "/etc/terraflow/tls/key.pem"
+token_keys = ["/etc/terraflow/keys/producers.pub.pem"]
+policy_dir = "/etc/terraflow/policies"
+```
+
+An unknown key refuses to start, in the file and in the environment.
+
+| setting | default | values | meaning |
+| --- | --- | --- | --- |"""
+
+_WORDS = {float: "number", str: "text", int: "integer", bool: "true or false", type(None): "none"}
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
-    return "\n".join((INTRODUCTION, *_rows(), ""))
+    """The page of a plane's settings, as Markdown."""
+    return "\n".join((INTRODUCTION, *_rows(Settings), ""))
 
 
-def docstrings() -> dict[str, str]:
+def hints_page() -> str:
+    """The page of the hint service's settings, as Markdown."""
+    return "\n".join((HINTS_INTRODUCTION, *_rows(HintsSettings), ""))
+
+
+def docstrings(kind: type[msgspec.Struct] = Settings) -> dict[str, str]:
     """What each field's docstring says, its white space made single; a field without one raises KeyError later."""
-    (definition,) = ast.parse(inspect.getsource(settings.Settings)).body
+    (definition,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
     for field, after in zip(definition.body, definition.body[1:], strict=False):
@@ -56,10 +83,10 @@ def docstrings() -> dict[str, str]:
     return found
 
 
-def _rows() -> Iterator[str]:
-    meanings, defaults = docstrings(), Settings()
-    hints = typing.get_type_hints(Settings, include_extras=True)
-    for name in Settings.__struct_fields__:
+def _rows(kind: type[msgspec.Struct]) -> Iterator[str]:
+    meanings, defaults = docstrings(kind), kind()
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for name in kind.__struct_fields__:
         value = _value(getattr(defaults, name))
         meaning = meanings[name].replace("|", "\\|")
         yield f"| `{name}` | {value} | {_kind(hints[name])} | {meaning} |"
@@ -68,7 +95,7 @@ def _rows() -> Iterator[str]:
 def _value(default: object) -> str:
     if default is None:
         return "none"
-    if isinstance(default, tuple):
+    if isinstance(default, tuple | dict):
         return ", ".join(f"`{item}`" for item in default) or "empty"
     if isinstance(default, bool):
         return "`true`" if default else "`false`"
@@ -82,6 +109,10 @@ def _kind(hint: object) -> str:
         return ", ".join((_kind(kind), *(_bounds(meta) for meta in metas if isinstance(meta, msgspec.Meta))))
     if typing.get_origin(hint) is tuple:
         return f"list of {_kind(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) is dict:
+        return f"table of {_kind(typing.get_args(hint)[1])}"
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return "tables"
     if typing.get_args(hint):
         return " or ".join(_kind(part) for part in typing.get_args(hint) if part is not type(None))
     return _WORDS[typing.cast("type", hint)]
@@ -90,4 +121,6 @@ def _kind(hint: object) -> str:
 def _bounds(meta: msgspec.Meta) -> str:
     if meta.pattern is not None:
         return ", ".join(f"`{word}`" for word in meta.pattern.strip("^()$").split("|")).replace("|", "\\|")
+    if meta.gt is not None:
+        return f"above {meta.gt}"
     return f"{meta.ge} or more" if meta.le is None else f"{meta.ge} to {meta.le}"
