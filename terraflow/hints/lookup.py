@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.blocks import BLOCK_TOKENS, block_keys
+from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.policy.policies import CachePolicy, Eviction
+from terraflow.hints.question import Input, Query, Tokenizers, read_input, well_formed
 from terraflow.hints.rank import (
     NOBODY,
     Candidates,
@@ -27,45 +28,16 @@ from terraflow.hints.rank import (
     score_matches,
     score_tenant_hot,
 )
-from terraflow.hints.words import (
-    BLOCKS_MAX,
-    IDENTIFIER_BYTES_MAX,
-    PROBE_TENANT,
-    PROMPT_TEXT_BYTES_MAX,
-    TOKEN_IDS_MAX,
-    Held,
-    Known,
-    Scope,
-    Stats,
-)
+from terraflow.hints.words import PROBE_TENANT, Held, Known, Scope, Stats
 
 if TYPE_CHECKING:
     from terraflow.hints.assigned import Assigned
     from terraflow.hints.index.index import Index
     from terraflow.hints.policy.policies import Policies
 
-_UINT32_MAX = (1 << 32) - 1
+__all__ = ["STEPS", "Answer", "Decision", "Look", "Query", "Tokenizers", "decide", "decide_lookup", "start"]
+
 _EIGHT = (8).to_bytes(4, "big")
-
-
-class Query(msgspec.Struct, kw_only=True):
-    """A LookupRouteRequest, parsed. `block_token_counts[i]` is the tokens of block i alone.
-
-    `foreign`: the caller is bound to tenants and this is none of them.
-    """
-
-    tenant: str
-    model: str
-    scheme: str
-    adapter: str = ""
-    prefix_hash: bytes = b""
-    prefix_token_count: int = 0
-    block_hashes: Sequence[bytes] = ()
-    block_token_counts: Sequence[int] = ()
-    token_ids: Sequence[int] = ()
-    prompt_text: str = ""
-    ttft_ms: int = 0
-    foreign: bool = False
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -78,25 +50,6 @@ class Answer(msgspec.Struct, kw_only=True):
     scored: list[Scored]
     token_ids: Sequence[int] = ()
     adapter: str = ""
-
-
-class Tokenizers(Protocol):
-    """The tokenizers that models have."""
-
-    def prompt(self, model: str, text: str) -> Sequence[int] | None:
-        """`text` as one user message, ready for generation; None when that is not to be had. Never raises."""
-        ...
-
-
-class Input(NamedTuple):
-    """What is looked up: a chain, else an exact hash, else nothing."""
-
-    hashes: Sequence[bytes] = ()
-    counts: Sequence[int] = ()
-    exact: bytes = b""
-    tokens: int = 0
-    """What the request says it holds: the sum of the chain's counts, else prefix_token_count."""
-    chain: bool = False
 
 
 class Decision(msgspec.Struct, kw_only=True):
@@ -129,6 +82,8 @@ class Look(msgspec.Struct, kw_only=True):
     consulted: bool = False
     """The index was asked under the query's adapter."""
     held: list[Held] = []
+    share: float = 0.0
+    """The least share of the input's tokens that makes a match."""
     replicas: Sequence[str] = ()
     """The scope's, as the index knows them; sorted."""
     serving: Sequence[str] = ()
@@ -155,80 +110,20 @@ def reserved(look: Look) -> Decision | None:
     return _no_hint("tenant", "the tenant is not one of the caller's") if look.query.foreign else None
 
 
-def _well_formed(query: Query) -> bool:
-    hashes = query.block_hashes
-    return len(hashes) == len(query.block_token_counts) and all(hashes)
-
-
 def chain_required(look: Look) -> Decision | None:
     """3. A policy may want a chain from the wire, well-formed."""
-    if not look.policy.require_chain or (look.query.block_hashes and _well_formed(look.query)):
+    if not look.policy.require_chain or (look.query.block_hashes and well_formed(look.query)):
         return None
     return Decision(
         reason=Lookup.POLICY_REQUIRES_CHAIN, step="require_chain", why="no well-formed chain came with the lookup"
     )
 
 
-def too_large(query: Query) -> str:
-    """Which limit a query exceeds, or nothing."""
-    if len(query.block_hashes) > BLOCKS_MAX or len(query.block_token_counts) > BLOCKS_MAX:
-        return "too many blocks"
-    if len(query.token_ids) > TOKEN_IDS_MAX:
-        return "too many token ids"
-    # A character is at most four bytes, so that short texts need no encoding to be counted.
-    for text, most, what in (
-        (query.prompt_text, PROMPT_TEXT_BYTES_MAX, "prompt_text is too long"),
-        (query.tenant, IDENTIFIER_BYTES_MAX, "tenant_id is too long"),
-        (query.model, IDENTIFIER_BYTES_MAX, "model_id is too long"),
-        (query.scheme, IDENTIFIER_BYTES_MAX, "hash_scheme is too long"),
-        (query.adapter, IDENTIFIER_BYTES_MAX, "adapter_id is too long"),
-    ):
-        if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
-            return what
-    return ""
-
-
-def _fingerprint(look: Look, token_ids: Sequence[int]) -> Decision | None:
-    if max(token_ids) > _UINT32_MAX or min(token_ids) < 0:
-        return _no_hint("input", "a token id is no uint32")
-    keys = block_keys(token_ids, look.block_tokens)
-    if not keys:
-        return _no_hint("input", "the tokens are less than a block")
-    tokens = len(keys) * look.block_tokens
-    if look.policy.chain_matching:
-        look.input = Input(keys, [look.block_tokens] * len(keys), keys[-1], tokens, True)
-    else:
-        look.input = Input(exact=keys[-1], tokens=tokens)
-    return None
-
-
 def input_known(look: Look) -> Decision | None:
     """4. Explicit hashes, else token ids, else the prompt's text."""
-    query = look.query
-    if excess := too_large(query):
-        return _no_hint("input", excess)
-    chained = bool(query.block_hashes or query.block_token_counts)
-    if chained and look.policy.chain_matching:
-        if not _well_formed(query):
-            return _no_hint("input", "the chain is malformed")
-        counts = query.block_token_counts
-        look.input = Input(query.block_hashes, counts, query.prefix_hash, sum(counts), True)
-        return None
-    if query.prefix_hash:
-        look.input = Input(exact=query.prefix_hash, tokens=query.prefix_token_count)
-        return None
-    if query.token_ids:
-        return _fingerprint(look, query.token_ids)
-    if query.prompt_text:
-        token_ids = look.tokenizer.prompt(query.model, query.prompt_text) if look.tokenizer is not None else None
-        if not token_ids or len(token_ids) > TOKEN_IDS_MAX:
-            return _no_hint("input", "the model has no tokenizer here that could read the text")
-        look.echo = token_ids
-        return _fingerprint(look, token_ids)
-    if chained:
-        return _no_hint("input", "chain matching is off and there is no other input")
-    look.input = Input(tokens=query.prefix_token_count)
-    return None
+    found = read_input(look.query, look.policy.chain_matching, look.tokenizer, look.block_tokens)
+    look.input, look.echo = found, found.echo
+    return _no_hint("input", found.fault) if found.fault else None
 
 
 def long_enough(look: Look) -> Decision | None:
@@ -281,12 +176,11 @@ def matched(look: Look) -> Decision | None:
     policy = look.policy
     look.replicas = look.index.replicas(look.scope, look.now)
     look.serving = _serving(look)
-    held = _holdings(look)
-    share = look.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
-    if share > 0:
-        least = share * look.input.tokens
+    held = look.held = _holdings(look)
+    look.share = look.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
+    if look.share > 0:
+        least = look.share * look.input.tokens
         held = [row for row in held if row.tokens >= least]
-    look.held = held
     look.candidates = score_matches(
         held,
         total=len(look.serving),
@@ -364,7 +258,7 @@ def affine(look: Look) -> Decision | None:
     query = look.query
     if not look.policy.affinity:
         return _no_hint("affinity", "nothing matched, and affinity is off")
-    if not _well_formed(query):
+    if not well_formed(query):
         return _no_hint("affinity", "nothing matched, and the chain beside it is malformed")
     seed = affinity_seed(look.input.hashes, look.input.exact)
     serving = look.serving

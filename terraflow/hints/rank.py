@@ -66,14 +66,16 @@ class Candidates(NamedTuple):
     tier: Sequence[float]
     degraded: Sequence[float]
     scores: Sequence[float]
+    probability: Sequence[float]
+    """The estimated hit probability: freshness, or the hit rate of TENANT_HOT."""
 
     def ranked(self) -> list[Scored]:
         """Best first."""
-        rows = map(Scored, self.replicas, self.scores, self.matched, self.freshness, self.tiers)
+        rows = map(Scored, self.replicas, self.scores, self.matched, self.probability, self.tiers)
         return sorted(rows, key=_order)
 
 
-NOBODY = Candidates((), (), (), (), (), (), (), (), (), (), ())
+NOBODY = Candidates((), (), (), (), (), (), (), (), (), (), (), ())
 
 
 def _order(row: Scored) -> tuple[float, str]:
@@ -153,7 +155,9 @@ def score_matches(
         scores = _times(scores, of_tier)
     if of_source is not ones:
         scores = _times(scores, of_source)
-    return Candidates(replicas, blocks, matched, tiers, freshes, pressures, slos, powers, of_tier, of_source, scores)
+    return Candidates(
+        replicas, blocks, matched, tiers, freshes, pressures, slos, powers, of_tier, of_source, scores, freshes
+    )
 
 
 def _at_least(longest: list[int], count: int) -> int:
@@ -192,4 +196,4 @@ def score_tenant_hot(
     none = (0,) * len(warm)
     ones = array("f", (1.0,) * len(warm))
     scores = _times(_times(_times(rates, recencies), pressures), slos)
-    return Candidates(warm, none, none, none, rates, pressures, slos, ones, ones, ones, scores)
+    return Candidates(warm, none, none, none, recencies, pressures, slos, ones, ones, ones, scores, rates)
