@@ -86,10 +86,10 @@ class _Gathered:
         labels_only = file.rpartition("/")[2] == REPLICAS_FILE
         kind: Any = ReplicaLabels if labels_only else Manifest
         try:
-            found = msgspec.convert(_without_nulls(document.value), kind, strict=True)
+            found = msgspec.convert(without_nulls(document.value), kind, strict=True)
         except msgspec.ValidationError as error:
             untold = not labels_only and isinstance(document.value, dict) and "kind" not in document.value
-            path, rule = (("kind",), f"is required: {_KINDS}") if untold else _broken(str(error), document.value)
+            path, rule = (("kind",), f"is required: {_KINDS}") if untold else told_place(str(error), document.value)
             self._tell(file, document, path, rule)
             return
         before = len(self.problems)
@@ -131,14 +131,15 @@ class _Gathered:
         self.problems.append(Problem(file, document.line(path), dotted(path), rule))
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """The value without fields that are null: Kubernetes and Go take them for absent."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _broken(said: str, value: Any) -> tuple[Path, str]:
-    """The place and the rule of what msgspec says."""
+def told_place(said: str, value: Any) -> tuple[Path, str]:
+    """The place and the rule of what msgspec says of `value`."""
     if not isinstance(value, dict):
         return (), "is no mapping"
     rule, _, where = said.partition(" - at ")

@@ -1,0 +1,52 @@
+"""The policies in force, of the two sources there are: a folder and what was posted.
+
+1. A post replaces all cache policies and all quotas, those of the folder too, from then on and until the service
+   starts again: a controller that posts is the one authority for them.
+2. Templates, topologies and replicas' labels always come from the folder: a post has none.
+3. Either source replaces its part as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from terraflow.hints.policy.policies import Policies
+from terraflow.hints.policy.posted import Posted, parse_posted
+
+
+def combined(folder: Policies, posted: Posted | None) -> Policies:
+    """What is in force."""
+    if posted is None:
+        return folder
+    return msgspec.structs.replace(folder, cache=posted.cache, quotas=posted.quotas)
+
+
+class PolicySources:
+    """Both sources; `adopt` gets the whole whenever either changes."""
+
+    def __init__(self, adopt: Callable[[Policies], None], folder: Policies | None = None) -> None:
+        self._adopt = adopt
+        self._folder = folder if folder is not None else Policies()
+        self._posted: Posted | None = None
+
+    @property
+    def in_force(self) -> Policies:
+        """The whole, as it was last handed on."""
+        return combined(self._folder, self._posted)
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether cache policies and quotas come from a post."""
+        return self._posted is not None
+
+    def from_folder(self, policies: Policies) -> None:
+        """The folder has these now."""
+        self._folder = policies
+        self._adopt(self.in_force)
+
+    def post(self, raw: bytes) -> None:
+        """A body of `POST /policy`. Raises PoliciesRefused, and then nothing changes."""
+        self._posted = parse_posted(raw)
+        self._adopt(self.in_force)
