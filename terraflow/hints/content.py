@@ -41,7 +41,10 @@ class ContentPrefixes:
     async def prefix(self, document: Mapping[str, Any], timeout_s: float) -> Prefix | None:
         """The prompt's blocks."""
         del timeout_s
-        text = prompt_text(document)
+        try:
+            text = prompt_text(document)
+        except (ValueError, TypeError, RecursionError):
+            return None
         hashes = content_hashes(text)
         return Prefix(
             tenant=self._tenant,

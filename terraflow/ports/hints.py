@@ -67,8 +67,12 @@ class ReplicaHints(Protocol):
         """The last known pressure of each replica that reported one lately, 0…1; empty when nobody did."""
         ...
 
-    def sent(self, prefix: Prefix, replica: str) -> None:
-        """A request with this prefix has just been sent there."""
+    def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
+        """The replicas of a fleet, known also before any has reported. MUST NOT wait or raise."""
+        ...
+
+    def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
+        """A request with this prefix has just been sent there, where the hint said that so much of it is held."""
         ...
 
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:

@@ -47,9 +47,8 @@ class FleetProvider:
 
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
-        at, prefix = await self._placed(call)
+        at, prefix = await self._begun(call)
         seat, held = self._seats[at], False
-        self._began(seat, prefix)
         try:
             answer = await self._providers[at].complete(call)
             seat.succeeded()
@@ -63,9 +62,8 @@ class FleetProvider:
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""
-        at, prefix = await self._placed(call)
+        at, prefix = await self._begun(call)
         seat, held = self._seats[at], False
-        self._began(seat, prefix)
         chunks = self._providers[at].stream(call)
         try:
             async for chunk in chunks:
@@ -97,8 +95,8 @@ class FleetProvider:
             told[member] = min(pressure, told.get(member, pressure))
         return all(told.get(replica, 0.0) > self._pressure_max for replica in able)
 
-    async def _placed(self, call: Call) -> tuple[int, Prefix | None]:
-        """Choose, and say so. Raises ProviderFailure when no replica may be called."""
+    async def _begun(self, call: Call) -> tuple[int, Prefix | None]:
+        """Choose a replica, say so, and count the call there. Raises ProviderFailure when no replica may be called."""
         advice, hint = self._advice, None
         monotonic = self._clock.monotonic
         began = monotonic()
@@ -111,14 +109,13 @@ class FleetProvider:
         at = choose(self._seats, hint, prefix, call.failed_replicas, now)
         if at < 0:
             raise ProviderFailure(Failure.CONNECT, reached=False)
+        seat = self._seats[at]
         if call.placed is not None:
-            call.placed(_placement(self._seats[at], hint))
-        return at, prefix
-
-    def _began(self, seat: Seat, prefix: Prefix | None) -> None:
+            call.placed(_placement(seat, hint))
+        if prefix is not None and advice.hints is not None:
+            advice.hints.sent(prefix, seat.id, _matched(seat, hint))
         seat.began()
-        if prefix is not None and self._advice.hints is not None:
-            self._advice.hints.sent(prefix, seat.id)
+        return at, prefix
 
     def _ended(self, seat: Seat, prefix: Prefix | None, held: bool) -> None:
         seat.ended()
@@ -139,6 +136,11 @@ async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> H
     if left_s <= 0:
         return Hint(reason=Lookup.TIMEOUT)
     return await hints.hint(prefix, left_s)
+
+
+def _matched(seat: Seat, hint: Hint | None) -> int:
+    ranked = () if hint is None else hint.ranked
+    return next((entry.matched_tokens for entry in ranked if member_of(entry.replica) == seat.id), 0)
 
 
 def _placement(seat: Seat, hint: Hint | None) -> Placement:

@@ -52,7 +52,10 @@ class Board:
     def pressure(self, tenant: str, model: str) -> dict[str, float]:
         return self.pressures if (tenant, model) == ("fleet", "model-1") else {}
 
-    def sent(self, prefix: Prefix, replica: str) -> None:
+    def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
+        return
+
+    def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
         self.told.append(("sent", replica, None))
 
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:

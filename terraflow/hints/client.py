@@ -1,0 +1,230 @@
+"""The port of `ports.hints` over gRPC: any server of the public contract, ours or another's.
+
+1. A request waits for it at most its deadline, and not at all while it is known not to answer (`breaker`).
+2. What was just sent is remembered on this side, since the server need not: it ranks what no replica has reported yet,
+   also while the server is away.
+3. Prompts known by a scheme that no engine reports are reported in batches, off every request's path; what does not fit
+   the queue is dropped, and so is what the server does not take.
+4. Pressure is read in the background, and known only as long as it is young.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from itertools import islice
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from terraflow.core.reasons import Lookup
+from terraflow.hints.assigned import Assigned
+from terraflow.hints.breaker import Breaker
+from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
+from terraflow.hints.words import PROBE_TENANT, Scope
+from terraflow.ports.hints import Hint, Prefix, Ranked
+from terraflow.ports.runtime import Clock
+
+log = logging.getLogger("terraflow.hints")
+
+REPORTS_MAX = 4_096
+REPORTS_TOGETHER = 256
+REPORT_EVERY_S = 0.1
+BACKGROUND_TIMEOUT_S = 2.0
+PRESSURE_EVERY_S = 1.0
+PRESSURE_AGE_MAX_S = 10.0
+SCOPES_MAX = 1_024
+"""Pairs of tenant and model whose pressure is read: one a fleet."""
+
+_OPTIONS = (
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+)
+_CODES = {code.value: code for code in Lookup}
+_ABSENT = Hint(reason=Lookup.NO_HINT)
+_LATE = Hint(reason=Lookup.TIMEOUT)
+
+
+class RemoteHints:
+    """A `ReplicaHints` at an address. Made inside the running loop."""
+
+    def __init__(
+        self,
+        address: str,
+        clock: Clock,
+        *,
+        try_timeout_s: float,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+    ) -> None:
+        """`try_timeout_s`: in what time a server that was given up must answer to be asked again. `credentials` None:
+        plaintext. `token` is sent as a bearer token."""
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+        self._stub: Any = InferenceCacheStub(self._channel)  # type: ignore[no-untyped-call]
+        self._metadata = None if token is None else (("authorization", f"Bearer {token}"),)
+        self._clock = clock
+        self._try_timeout_s = try_timeout_s
+        self._breaker = Breaker()
+        self._assigned = Assigned()
+        self._reports: deque[tuple[Prefix, str]] = deque(maxlen=REPORTS_MAX)
+        self._pressure: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def hint(self, prefix: Prefix, timeout_s: float) -> Hint:
+        """See the port."""
+        if self._breaker.open:
+            return self._with_memory(prefix, _ABSENT)
+        hint = await self._ask(lambda: _request(prefix), timeout_s)
+        if self._breaker.open:
+            self._keep("try", self._try_again)
+        return self._with_memory(prefix, hint)
+
+    async def _ask(self, request: Callable[[], pb.LookupRouteRequest], timeout_s: float) -> Hint:
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._stub.LookupRoute(request(), timeout=timeout_s, metadata=self._metadata)
+            hint = _hint(response)
+        except TimeoutError:
+            missed = _LATE
+        except grpc.aio.AioRpcError as error:
+            missed = _LATE if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else _ABSENT
+        except Exception as error:
+            log.error("a lookup could not be asked: %s", type(error).__name__)
+            missed = _ABSENT
+        else:
+            self._breaker.succeeded()
+            return hint
+        self._breaker.failed()
+        return missed
+
+    def _with_memory(self, prefix: Prefix, hint: Hint) -> Hint:
+        """The hint, or what was just sent where that holds more of the prompt than the hint's best."""
+        scope, now = _scope(prefix), self._clock.monotonic()
+        held = self._assigned.held(scope, prefix.adapter, prefix.hashes, prefix.counts, now)
+        best = max((ranked.matched_tokens for ranked in hint.ranked), default=0)
+        longer = [row for row in held if row.tokens > best]
+        if not longer:
+            return hint
+        longer.sort(key=lambda row: (-row.tokens, self._assigned.load(scope, row.replica, now), row.replica))
+        ranked = tuple([Ranked(row.replica, float(row.tokens), row.tokens) for row in longer])
+        return Hint(reason=Lookup.PREFIX_MATCH, ranked=ranked + hint.ranked)
+
+    def pressure(self, tenant: str, model: str) -> dict[str, float]:
+        """See the port."""
+        known = self._pressure.get((tenant, model))
+        if known is None:
+            if len(self._pressure) < SCOPES_MAX:
+                self._pressure[tenant, model] = (0.0, {})
+            self._keep("pressure", self._read_pressure)
+            return {}
+        return known[1] if self._clock.monotonic() - known[0] <= PRESSURE_AGE_MAX_S else {}
+
+    def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
+        """See the port; a server of the contract has no word for it."""
+
+    def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
+        """See the port."""
+        fresh, now = prefix.tokens - matched_tokens, self._clock.monotonic()
+        self._assigned.sent(_scope(prefix), prefix.adapter, replica, prefix.hashes, fresh, now)
+
+    def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
+        """See the port."""
+        now = self._clock.monotonic()
+        self._assigned.ended(_scope(prefix), prefix.adapter, replica, prefix.hashes, held, now)
+        if held and prefix.unreported and prefix.hashes:
+            self._reports.append((prefix, replica))
+            self._keep("report", self._report)
+
+    async def close(self) -> None:
+        """See the port."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._channel.close()
+
+    def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let work of this name run, unless it does."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.get_running_loop().create_task(work())
+
+    async def _try_again(self) -> None:
+        probe = pb.LookupRouteRequest(tenant_id=PROBE_TENANT)
+        while self._breaker.open:
+            await asyncio.sleep(self._breaker.next_try_s())
+            await self._ask(lambda: probe, self._try_timeout_s)
+
+    async def _report(self) -> None:
+        await asyncio.sleep(REPORT_EVERY_S)
+        while self._reports:
+            batch = list(islice(self._reports, REPORTS_TOGETHER))
+            for _ in batch:
+                self._reports.popleft()
+            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
+                    await self._stub.ReportCacheState(_each(batch), metadata=self._metadata)
+
+    async def _read_pressure(self) -> None:
+        while True:
+            for tenant, model in tuple(self._pressure):
+                with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                    request = pb.GetCacheStateRequest(tenant_id=tenant, model_id=model)
+                    async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
+                        state = await self._stub.GetCacheState(request, metadata=self._metadata)
+                    told = {stats.replica_id: stats.pressure for stats in state.replicas}
+                    self._pressure[tenant, model] = (self._clock.monotonic(), told)
+            await asyncio.sleep(PRESSURE_EVERY_S)
+
+
+def _scope(prefix: Prefix) -> Scope:
+    return Scope(prefix.tenant, prefix.model, prefix.scheme)
+
+
+def _request(prefix: Prefix) -> pb.LookupRouteRequest:
+    return pb.LookupRouteRequest(
+        model_id=prefix.model,
+        tenant_id=prefix.tenant,
+        hash_scheme=prefix.scheme,
+        adapter_id=prefix.adapter,
+        block_hashes=prefix.hashes,
+        block_token_counts=prefix.counts,
+    )
+
+
+def _hint(response: pb.LookupRouteResponse) -> Hint:
+    """A code that is not known counts as no hint, as the contract says."""
+    reason = _CODES.get(response.reason_code)
+    if reason is None:
+        return _ABSENT
+    ranked = tuple([Ranked(one.replica_id, one.score, one.matched_tokens) for one in response.replica_scores])
+    return Hint(reason=reason, ranked=ranked)
+
+
+def _update(prefix: Prefix, replica: str) -> pb.CacheStateUpdate:
+    entry = pb.PrefixEntry(block_hashes=prefix.hashes, block_token_counts=prefix.counts, adapter_id=prefix.adapter)
+    return pb.CacheStateUpdate(
+        replica_id=replica,
+        model_id=prefix.model,
+        tenant_id=prefix.tenant,
+        hash_scheme=prefix.scheme,
+        prefixes=[entry],
+        adapter_id=prefix.adapter,
+    )
+
+
+async def _each(held: Sequence[tuple[Prefix, str]]) -> AsyncIterator[pb.CacheStateUpdate]:
+    for prefix, replica in held:
+        yield _update(prefix, replica)

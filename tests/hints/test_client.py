@@ -1,0 +1,266 @@
+"""The port's two implementations: over hints in this process, and over gRPC to a server that answers, lags, or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+import pytest
+
+from terraflow.app.runtime import SystemClock
+from terraflow.core.reasons import Lookup
+from terraflow.hints.assigned import Assigned
+from terraflow.hints.breaker import FAILURES_MAX
+from terraflow.hints.client import RemoteHints
+from terraflow.hints.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text
+from terraflow.hints.index.index import Index
+from terraflow.hints.inside import InsideHints
+from terraflow.hints.live import LiveHints
+from terraflow.hints.rank import RankerConfig
+from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.wire.inferencecache_pb2_grpc import (
+    InferenceCacheServicer,
+    add_InferenceCacheServicer_to_server,
+)
+from terraflow.hints.words import PROBE_TENANT, Report, Stats
+from terraflow.ports.hints import Prefix
+
+DEADLINE_S = 0.2
+PREFIX = Prefix(
+    tenant="fleet", model="m", scheme="s", adapter="a", hashes=[b"1" * 8, b"2" * 8], counts=[128, 128], tokens=300
+)
+
+
+class Server(InferenceCacheServicer):
+    """A server of the contract; `answer` may wait or raise."""
+
+    def __init__(self) -> None:
+        self.asked: list[pb.LookupRouteRequest] = []
+        self.reported: list[pb.CacheStateUpdate] = []
+        self.metadata: dict[str, Any] = {}
+        self.answer: Callable[[], Awaitable[pb.LookupRouteResponse]] = no_hint
+
+    async def LookupRoute(self, request: pb.LookupRouteRequest, context: Any) -> pb.LookupRouteResponse:
+        self.asked.append(request)
+        self.metadata = dict(context.invocation_metadata())
+        return await self.answer()
+
+    async def ReportCacheState(self, updates: Any, context: Any) -> pb.Ack:
+        async for update in updates:
+            self.reported.append(update)
+        return pb.Ack(accepted=True)
+
+    async def GetCacheState(self, request: Any, context: Any) -> pb.GetCacheStateResponse:
+        return pb.GetCacheStateResponse(replicas=[pb.ReplicaStats(replica_id="r0", pressure=0.5)])
+
+
+async def no_hint() -> pb.LookupRouteResponse:
+    return pb.LookupRouteResponse(reason_code="NO_HINT")
+
+
+async def match() -> pb.LookupRouteResponse:
+    scores = [pb.ReplicaScore(replica_id="r1", score=120.5, matched_tokens=128)]
+    return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=scores)
+
+
+async def late() -> pb.LookupRouteResponse:
+    await asyncio.sleep(5)
+    raise AssertionError("nobody waits so long")
+
+
+async def broken() -> pb.LookupRouteResponse:
+    raise RuntimeError("planted")
+
+
+@asynccontextmanager
+async def serving(port: int = 0) -> AsyncIterator[tuple[Server, int]]:
+    servicer, server = Server(), grpc.aio.server()
+    add_InferenceCacheServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield servicer, bound
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def remote(port: int, **options: Any) -> AsyncIterator[RemoteHints]:
+    client = RemoteHints(f"127.0.0.1:{port}", SystemClock(), try_timeout_s=DEADLINE_S, **options)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, "did not come to hold"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_lookup_over_the_wire_carries_the_prefix_and_brings_the_ranking() -> None:
+    async with serving() as (server, port), remote(port, token="t0ken") as client:
+        server.answer = match
+        hint = await client.hint(PREFIX, DEADLINE_S)
+    assert hint.reason is Lookup.PREFIX_MATCH
+    assert [(one.replica, one.score, one.matched_tokens) for one in hint.ranked] == [("r1", 120.5, 128)]
+    asked = server.asked[0]
+    assert (asked.tenant_id, asked.model_id, asked.hash_scheme, asked.adapter_id) == ("fleet", "m", "s", "a")
+    assert list(asked.block_hashes) == [b"1" * 8, b"2" * 8]
+    assert list(asked.block_token_counts) == [128, 128]
+    assert server.metadata["authorization"] == "Bearer t0ken"
+
+
+async def test_a_code_that_is_not_known_is_no_hint() -> None:
+    async def odd() -> pb.LookupRouteResponse:
+        return pb.LookupRouteResponse(reason_code="SOMETHING_NEW", replica_scores=[pb.ReplicaScore(replica_id="r1")])
+
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = odd
+        hint = await client.hint(PREFIX, DEADLINE_S)
+    assert (hint.reason, hint.ranked) == (Lookup.NO_HINT, ())
+
+
+async def test_a_slow_service_costs_its_deadline_a_few_times_and_then_nothing_until_it_is_well() -> None:
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = late
+        for _ in range(FAILURES_MAX):
+            began = time.monotonic()
+            assert (await client.hint(PREFIX, 0.05)).reason is Lookup.TIMEOUT
+            assert time.monotonic() - began < 0.5
+        began = time.monotonic()
+        for _ in range(200):
+            assert (await client.hint(PREFIX, 0.05)).reason is Lookup.NO_HINT
+        assert time.monotonic() - began < 0.1
+        assert sum(asked.tenant_id != PROBE_TENANT for asked in server.asked) == FAILURES_MAX
+        server.answer = match
+        await until(lambda: server.asked[-1].tenant_id == PROBE_TENANT)
+        await asyncio.sleep(0.1)
+        assert (await client.hint(PREFIX, DEADLINE_S)).reason is Lookup.PREFIX_MATCH
+
+
+async def test_an_absent_service_is_no_hint_and_is_found_when_it_comes() -> None:
+    port = free_port()
+    async with remote(port) as client:
+        for _ in range(20):
+            assert (await client.hint(PREFIX, DEADLINE_S)).reason in (Lookup.NO_HINT, Lookup.TIMEOUT)
+        async with serving(port) as (server, _):
+            server.answer = match
+            await until(lambda: any(asked.tenant_id == PROBE_TENANT for asked in server.asked))
+            await asyncio.sleep(0.1)
+            assert (await client.hint(PREFIX, DEADLINE_S)).reason is Lookup.PREFIX_MATCH
+
+
+async def test_a_service_that_fails_is_no_hint() -> None:
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = broken
+        assert (await client.hint(PREFIX, DEADLINE_S)).reason is Lookup.NO_HINT
+
+
+async def test_nothing_that_cannot_be_sent_raises() -> None:
+    async with serving() as (_, port), remote(port) as client:
+        odd = msgspec.structs.replace(PREFIX, tenant="\ud800")
+        assert (await client.hint(odd, DEADLINE_S)).reason is Lookup.NO_HINT
+
+
+async def test_what_was_just_sent_is_remembered_where_the_service_knows_nothing() -> None:
+    async with serving() as (_, port), remote(port) as client:
+        assert (await client.hint(PREFIX, DEADLINE_S)).ranked == ()
+        client.sent(PREFIX, "r2", 0)
+        hint = await client.hint(PREFIX, DEADLINE_S)
+        assert (hint.reason, hint.ranked[0].replica) == (Lookup.PREFIX_MATCH, "r2")
+        client.ended(PREFIX, "r2", held=False)
+        assert (await client.hint(PREFIX, DEADLINE_S)).ranked == ()
+
+
+async def test_an_unreported_prefix_is_reported_when_its_call_has_ended() -> None:
+    ours = msgspec.structs.replace(PREFIX, unreported=True)
+    async with serving() as (server, port), remote(port) as client:
+        client.sent(ours, "r2", 0)
+        client.ended(ours, "r2", held=True)
+        client.ended(ours, "r1", held=False)
+        client.ended(PREFIX, "r0", held=True)
+        await until(lambda: bool(server.reported))
+        await asyncio.sleep(0.3)
+    (update,) = server.reported
+    assert (update.replica_id, update.tenant_id, update.hash_scheme) == ("r2", "fleet", "s")
+    assert list(update.prefixes[0].block_hashes) == list(PREFIX.hashes)
+    assert list(update.prefixes[0].block_token_counts) == [128, 128]
+
+
+async def test_pressure_is_read_beside_the_requests() -> None:
+    async with serving() as (_, port), remote(port) as client:
+        assert client.pressure("fleet", "m") == {}
+        await until(lambda: client.pressure("fleet", "m") == {"r0": 0.5})
+
+
+@pytest.fixture
+def inside() -> InsideHints:
+    return InsideHints(
+        LiveHints(index=Index(), clock=SystemClock(), ranker=RankerConfig(), assigned=Assigned(), share_min=0.05)
+    )
+
+
+async def test_inside_a_burst_stays_together_before_anything_is_reported(inside: InsideHints) -> None:
+    inside.joined("fleet", "m", "s", ["r0", "r1", "r2"])
+    first = await inside.hint(PREFIX, DEADLINE_S)
+    assert first.reason in (Lookup.NO_HINT, Lookup.AFFINITY_HINT)
+    inside.sent(PREFIX, "r1", 0)
+    hint = await inside.hint(PREFIX, DEADLINE_S)
+    assert (hint.reason, hint.ranked[0].replica, hint.ranked[0].matched_tokens) == (Lookup.PREFIX_MATCH, "r1", 256)
+
+
+async def test_inside_an_unreported_prefix_is_known_after_its_call(inside: InsideHints) -> None:
+    ours = msgspec.structs.replace(PREFIX, unreported=True)
+    inside.sent(ours, "r1", 0)
+    inside.ended(ours, "r1", held=True)
+    inside._live.assigned = None
+    hint = await inside.hint(ours, DEADLINE_S)
+    assert (hint.reason, hint.ranked[0].replica) == (Lookup.PREFIX_MATCH, "r1")
+
+
+async def test_inside_pressure_is_what_replicas_last_said(inside: InsideHints) -> None:
+    inside._live.ingest(Report(replica="r0", model="m", tenant="fleet", scheme="", stats=Stats(pressure=0.75)))
+    assert inside.pressure("fleet", "m") == {"r0": 0.75}
+    assert inside.pressure("fleet", "other") == {}
+
+
+async def test_inside_a_deadline_that_has_passed_is_a_timeout(inside: InsideHints) -> None:
+    assert (await inside.hint(PREFIX, -1.0)).reason is Lookup.TIMEOUT
+
+
+def test_prompts_that_begin_alike_have_the_same_leading_blocks() -> None:
+    def hashes(*texts: str) -> list[bytes]:
+        messages = [{"role": "user", "content": text} for text in texts]
+        return content_hashes(prompt_text({"messages": messages, "tools": [{"type": "function"}]}))
+
+    long = "word " * 1_000
+    one, two, other = hashes(long, "a" * 2_000), hashes(long, "b" * 2_000), hashes("x" + long)
+    shared = next(at for at, (left, right) in enumerate(zip(one, two, strict=False)) if left != right)
+    assert shared >= len(long) // BLOCK_BYTES - 1
+    assert not set(one) & set(other)
+    assert hashes("short") == []
+
+
+async def test_a_content_prefix_says_that_nobody_else_reports_it() -> None:
+    prefixes = ContentPrefixes(tenant="fleet", model="m", adapter="a")
+    found = await prefixes.prefix({"messages": [{"role": "user", "content": "word " * 1_000}]}, 1.0)
+    assert found is not None
+    assert (found.scheme, found.unreported, found.adapter) == (SCHEME, True, "a")
+    assert len(found.hashes) == len(found.counts) == 9
+    assert sum(found.counts) <= found.tokens
