@@ -158,6 +158,11 @@ def load_hints_settings(file: Path | None, environment: Mapping[str, str], **fla
         raise BadSettings("client_cert_required needs client_ca_file, which says whose certificates count")
     if settings.identities and settings.client_ca_file is None:
         raise BadSettings("identities are for client certificates: give client_ca_file, which says whose count")
+    if not is_loopback(settings.internal_host) and not settings.insecure_plaintext:
+        raise BadSettings(
+            f"internal_host {settings.internal_host} is reachable from outside, and its token would pass in the clear:"
+            " give a loopback address, or say insecure_plaintext = true"
+        )
     if not is_loopback(settings.bind_host) and settings.tls_cert_file is None and not settings.insecure_plaintext:
         raise BadSettings(
             f"bind_host {settings.bind_host} is reachable from outside: give tls_cert_file and tls_key_file, or say"

@@ -1,0 +1,127 @@
+"""Callers, and the tokens and certificates that say who they are."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from terraflow.core.signature import pae
+from terraflow.hints.service.identity import (
+    SIGNED_AS,
+    TOKEN_BYTES_MAX,
+    Binding,
+    Caller,
+    Identities,
+    TokenInvalid,
+    names_of,
+    sign_token,
+    verify_token,
+)
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
+ENGINE = Binding(name="engines", tenants=("acme",), replicas=("engine-*", "solo"))
+NOW = 1_000.0
+
+
+def token(binding: Binding = ENGINE, expires: int = 2_000, key: Ed25519PrivateKey = KEY) -> str:
+    return sign_token(binding, expires, key)
+
+
+def test_a_producer_reports_for_its_own_tenants_and_replicas_only() -> None:
+    caller = Caller(ENGINE)
+    assert caller.may_report("acme", "engine-7/dp1")
+    assert caller.may_report("acme", "solo")
+    assert not caller.may_report("acme", "solo-2")
+    assert not caller.may_report("acme", "other")
+    assert not caller.may_report("rival", "engine-7")
+    assert caller.sees("acme")
+    assert not caller.sees("rival")
+
+
+def test_a_reader_reports_nothing() -> None:
+    caller = Caller(Binding(name="gateway", tenants=("*",)))
+    assert caller.sees("anyone")
+    assert not caller.produces
+    assert not caller.may_report("anyone", "")
+
+
+def test_a_token_says_what_was_signed() -> None:
+    assert verify_token(token(), [OTHER.public_key(), KEY.public_key()], NOW) == (ENGINE, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (token(key=OTHER), "no key that is trusted"),
+        (token(expires=1_000), "expired"),
+        ("", "not a token"),
+        ("a.b", "not a token"),
+        ("=.=", "not a token"),
+        ("ä.ä", "not a token"),
+        (token() + "A", "not a token|no key"),
+        ("x" * (TOKEN_BYTES_MAX + 1), "too long"),
+    ],
+)
+def test_any_other_token_is_refused(text: str, said: str) -> None:
+    with pytest.raises(TokenInvalid, match=said):
+        verify_token(text, [KEY.public_key()], NOW)
+
+
+def test_every_changed_character_makes_a_token_invalid() -> None:
+    good = token()
+    for at, was in enumerate(good):
+        changed = good[:at] + ("B" if was != "B" else "C") + good[at + 1 :]
+        with pytest.raises(TokenInvalid):
+            verify_token(changed, [KEY.public_key()], NOW)
+
+
+def test_another_document_signed_by_the_same_key_is_no_token() -> None:
+    payload = b'{"name":"x","tenants":["*"],"replicas":["*"],"expires":2000}'
+    encode = lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("=")  # noqa: E731
+    forged = f"{encode(payload)}.{encode(KEY.sign(pae('application/vnd.other', payload)))}"
+    with pytest.raises(TokenInvalid, match="no key"):
+        verify_token(forged, [KEY.public_key()], NOW)
+    strange = b'{"name":"x","everything":true}'
+    signed = f"{encode(strange)}.{encode(KEY.sign(pae(SIGNED_AS, strange)))}"
+    with pytest.raises(TokenInvalid, match="says nothing"):
+        verify_token(signed, [KEY.public_key()], NOW)
+
+
+def test_a_kept_token_still_expires() -> None:
+    identities = Identities(keys=[KEY.public_key()])
+    header = f"Bearer {token()}"
+    caller = identities.caller(header, (), NOW)
+    assert identities.caller(header, (), NOW + 1) is caller
+    with pytest.raises(TokenInvalid, match="expired"):
+        identities.caller(header, (), 2_000.0)
+
+
+def test_a_certificates_names_are_looked_up_in_order() -> None:
+    identities = Identities(bindings=[ENGINE, Binding(name="spiffe://fleet/b", tenants=("b",))])
+    assert identities.caller(None, ("unknown", "engines"), NOW).name == "engines"
+    assert identities.caller(None, ("spiffe://fleet/b", "engines"), NOW).name == "spiffe://fleet/b"
+    assert identities.caller(None, ("unknown",), NOW) is identities.anonymous
+    certificate = {
+        "subject": ((("organizationName", "Acme"),), (("commonName", "engines"),)),
+        "subjectAltName": (("DNS", "engine-1"), ("IP Address", "10.0.0.1"), ("URI", "spiffe://fleet/b")),
+    }
+    assert names_of(certificate) == ("engine-1", "spiffe://fleet/b", "engines")
+
+
+def test_a_bad_token_is_not_taken_for_none() -> None:
+    identities = Identities(bindings=[ENGINE], keys=[KEY.public_key()], insecure_producers=True)
+    for header in ("Bearer x.y", "Basic abc", f"Bearer {token(key=OTHER)}"):
+        with pytest.raises(TokenInvalid):
+            identities.caller(header, ("engines",), NOW)
+
+
+@pytest.mark.parametrize(
+    ("readers", "producers", "sees", "reports"),
+    [(True, False, True, False), (False, False, False, False), (True, True, True, True), (False, True, False, True)],
+)
+def test_anonymous_callers_may_what_the_settings_say(readers: bool, producers: bool, sees: bool, reports: bool) -> None:
+    caller = Identities(anonymous_readers=readers, insecure_producers=producers).caller(None, (), NOW)
+    assert (caller.sees("acme"), caller.may_report("acme", "r"), caller.known) == (sees, reports, False)
