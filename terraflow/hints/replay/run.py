@@ -16,6 +16,7 @@ import msgspec
 
 from terraflow.hints.replay.choosing import Choice, earliest, hashing, least_loaded, round_robin
 from terraflow.hints.replay.fleet import Fleet, Served, Speeds
+from terraflow.hints.replay.hinted import Hinted
 from terraflow.hints.replay.trace import TraceRequest
 
 Told = Callable[[int, int], None]
@@ -56,10 +57,21 @@ POLICIES: tuple[Policy, ...] = (
     Policy("round_robin",  lambda fleet, setting: round_robin(fleet, setting.seed),  False),
     Policy("least_loaded", lambda fleet, setting: least_loaded(fleet, setting.seed), False),
     Policy("hashing",      lambda fleet, setting: hashing(fleet, setting.seed),      False),
+    Policy("hints",        lambda fleet, setting: _hinted(fleet, setting),           False),
     Policy("oracle",       lambda fleet, setting: earliest(fleet, setting.seed),     True),
 )
 # fmt: on
 NAMES = tuple(policy.name for policy in POLICIES)
+
+
+def _hinted(fleet: Fleet, setting: Setting) -> Choice:
+    return Hinted(
+        fleet,
+        blocks=setting.blocks,
+        seed=setting.seed,
+        report_pressure=setting.report_pressure,
+        event_delay_s=setting.event_delay_ms / 1000.0,
+    )
 
 
 def replay(
