@@ -1,0 +1,463 @@
+"""One connection: its frames in order, its streams, its end.
+
+1. A ConnectionFault ends the connection with GOAWAY, a StreamFault its stream with RST_STREAM and takes a token; any
+   other exception is the server's own fault, is told, and ends this connection alone.
+2. Reading stops while the transport is above its mark (`pause_writing`), and after `inline_calls_a_turn` calls until
+   the loop has been round.
+3. Every second `_tick` looks for what has waited too long.
+4. A stream that has ended while its task still cleans up is an orphan, and counts as a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+from terraflow.hints.http2 import settings as set_
+from terraflow.hints.http2.call import Call, Peer
+from terraflow.hints.http2.compression import HeaderReader, field, trailers_only
+from terraflow.hints.http2.frames import (
+    ACK,
+    CONTINUATION,
+    FRAME_BYTES_MAX,
+    HEAD,
+    PING,
+    PREFACE,
+    SETTINGS,
+    WINDOW_INITIAL,
+    WINDOW_MAX,
+    ConnectionFault,
+    ErrorCode,
+    StreamFault,
+    frame,
+    goaway,
+    rst_stream,
+    settings,
+    window_update,
+)
+from terraflow.hints.http2.heads import ENCODINGS, Head
+from terraflow.hints.http2.inbound import FRAMES, OpenBlock
+from terraflow.hints.http2.limits import BUCKETS, Bucket
+from terraflow.hints.http2.methods import Method
+from terraflow.hints.http2.outbox import Outbox
+from terraflow.hints.http2.shared import Shared
+from terraflow.hints.http2.status import GrpcError, Status
+from terraflow.hints.http2.stream import Stream
+
+_TICK_S = 1.0
+_LINGER_S = 1.0
+_ABANDONED_MAX = 512
+_DRAINING = b"draining"
+_ACCEPTED = field(b"grpc-accept-encoding", ",".join(ENCODINGS).encode())
+
+
+class Connection(asyncio.Protocol):
+    """See the module. Attributes are for the sibling modules; the server uses `drain`, `abort` and `tasks`."""
+
+    outbox: Outbox
+    transport: asyncio.Transport
+
+    def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop, peer: Peer) -> None:
+        self.shared = shared
+        self.loop = loop
+        self.peer = peer
+        self.made = False
+        self.reader = HeaderReader(shared.limits)
+        self.streams: dict[int, Stream] = {}
+        self.abandoned: dict[int, None] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.orphans = 0
+        self.last_stream = 0
+        self.open_block: OpenBlock | None = None
+        self.refusing = False
+        self.leaving = False
+        self.now = time.monotonic()
+        self._recv_left = WINDOW_INITIAL
+        self._assembling = 0
+        self._buckets: dict[str, Bucket] = {}
+        self._held = b""
+        self._turn = 0
+        self._yielded = False
+        self._greeted = False
+        self._settled = False
+        self._closing = False
+        self._lost = False
+        self._flushing = False
+        self._quiet_since = self._paused_since = self.now
+        self._ticking: asyncio.TimerHandle | None = None
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.made = True
+        self.shared.connections.add(self)
+        limits = self.shared.limits
+        self.transport.set_write_buffer_limits(high=limits.unsent_bytes_high)
+        self.outbox = Outbox(self.transport, limits.unsent_bytes_high, self._replied)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.peer = Peer(self.peer.address, tls.getpeercert() or None)
+            if tls.selected_alpn_protocol() != "h2":
+                self.close(ErrorCode.INADEQUATE_SECURITY, "ALPN did not choose h2")
+                return
+        self.outbox.control(settings(set_.announced(limits)))
+        if limits.connection_window_bytes > WINDOW_INITIAL:
+            self.outbox.control(window_update(0, limits.connection_window_bytes - WINDOW_INITIAL))
+            self._recv_left = limits.connection_window_bytes
+        self.outbox.flush()
+        self._ticking = self.loop.call_later(_TICK_S, self._tick)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = self._lost = True
+        self.shared.leave(self)
+        if self._ticking is not None:
+            self._ticking.cancel()
+        for stream in list(self.streams.values()):
+            self.drop(stream)
+
+    def pause_writing(self) -> None:
+        self.outbox.paused = True
+        self._paused_since = time.monotonic()
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self.outbox.paused = False
+        self.outbox.flush()
+        self._set_reading()
+        if self._yielded:
+            self.loop.call_soon(self._go_on)
+
+    def _set_reading(self) -> None:
+        if not self._lost and not self.transport.is_closing():
+            if self.outbox.paused or self._yielded:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        if self._yielded:
+            self._held = data
+            return
+        self.now = time.monotonic()
+        self._turn = 0
+        try:
+            self._read(data)
+        except ConnectionFault as fault:
+            self.close(fault.code, fault.what)
+        except Exception as broken:
+            self.shared.on_fault("connection", broken)
+            self.close(ErrorCode.INTERNAL_ERROR, "the server is at fault")
+        self.outbox.flush()
+        if self.leaving or self.refusing:
+            self._close_if_done()
+
+    def _go_on(self) -> None:
+        if self._yielded and not self.outbox.paused:
+            self._yielded = False
+            held, self._held = self._held, b""
+            self._set_reading()
+            self.data_received(held)
+
+    def _read(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        if not self._greeted:
+            at = len(PREFACE)
+            if data[:at] != PREFACE[:end]:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the preface is not HTTP/2's")
+            if end < at:
+                self._held = data
+                return
+            self._greeted = True
+        turn_max = self.shared.limits.inline_calls_a_turn
+        unpack = HEAD.unpack_from
+        while end - at >= 9:
+            high, low, kind, flags, number = unpack(data, at)
+            length = high << 8 | low
+            if length > FRAME_BYTES_MAX:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a frame is too large")
+            stop = at + 9 + length
+            if stop > end:
+                break
+            payload = data[at + 9 : stop]
+            at = stop
+            if self.open_block is not None and kind != CONTINUATION:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "another frame inside a header block")
+            if not self._settled:
+                if kind != SETTINGS or flags & ACK:
+                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+                self._settled = True
+            read = FRAMES.get(kind)
+            if read is None:
+                self.spend("unknown")
+                continue
+            try:
+                read(self, flags, number & 0x7FFF_FFFF, payload)
+            except StreamFault as fault:
+                self._reset(fault)
+            if self._turn >= turn_max:
+                self._yielded = True
+                self._set_reading()
+                if not self.outbox.paused:
+                    self.loop.call_soon(self._go_on)
+                break
+        self._held = data[at:]
+
+    # What frames do.
+
+    def spend(self, bucket: str) -> None:
+        """Take a token; a peer without one is too busy with what is no call."""
+        tokens = self._buckets.get(bucket)
+        if tokens is None:
+            tokens = self._buckets[bucket] = Bucket(BUCKETS[bucket], self.now)
+        if not tokens.take(self.now):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {bucket}")
+
+    def received(self, size: int) -> None:
+        """Bytes against the connection's window, which is given back at half: streams bound what is kept."""
+        self._recv_left -= size
+        if self._recv_left < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the connection's window")
+        whole = self.shared.limits.connection_window_bytes
+        if self._recv_left < whole // 2:
+            self.outbox.control(window_update(0, whole - self._recv_left))
+            self._recv_left = whole
+
+    def credit(self, stream: Stream) -> None:
+        """Give back of a stream's window what has been read, or what an incomplete message needs."""
+        whole = self.shared.limits.stream_window_bytes
+        incoming = stream.incoming
+        unread = len(incoming) if incoming is not None and incoming.complete() else 0
+        gain = whole - unread - stream.recv_left
+        if gain >= whole // 2 and not stream.gone and not stream.remote_ended:
+            stream.recv_left += gain
+            self.outbox.control(window_update(stream.id, gain))
+
+    def _account(self, size: int) -> None:
+        self._assembling += size
+        self.shared.assembling += size
+
+    def keep(self, stream: Stream, data: bytes) -> None:
+        """Bytes of messages to come; GrpcError when they are too many here, or in the whole server."""
+        limits = self.shared.limits
+        if (
+            self._assembling + len(data) > limits.assembling_bytes_max
+            or self.shared.assembling + len(data) > limits.server_assembling_bytes_max
+        ):
+            raise GrpcError(Status.RESOURCE_EXHAUSTED, "too many bytes of unread messages")
+        self._account(len(data))
+        cast(Any, stream.incoming).add(data)
+
+    def take(self, stream: Stream) -> bytes | None:
+        """The next whole message of the stream, or None."""
+        incoming = cast(Any, stream.incoming)
+        before = len(incoming)
+        try:
+            message: bytes | None = incoming.take()
+        finally:
+            self._account(len(incoming) - before)
+        if message is not None and not stream.remote_ended:
+            self.credit(stream)
+            self.flush_soon()
+        return message
+
+    def begin(self, number: int, head: Head, method: Method) -> Stream:
+        """A new stream."""
+        deadline = None if head.timeout_s is None else self.now + head.timeout_s
+        call = Call(head.path, head, self.peer, deadline)
+        window = self.shared.limits.stream_window_bytes
+        stream = self.streams[number] = Stream(number, head, method, call, window, self.outbox.initial, self.now)
+        self._turn += 1
+        self.shared.tally["calls"] += 1
+        return stream
+
+    def refuse(self, number: int, head: Head, remote_ended: bool) -> None:
+        """A call that ends before it begins."""
+        refusal = head.refusal
+        if refusal is None:
+            block = trailers_only(200, Status.UNIMPLEMENTED, f"there is no method {head.path[:256]}")
+        else:
+            extra = _ACCEPTED if refusal.status is Status.UNIMPLEMENTED else b""
+            block = trailers_only(refusal.http_status, refusal.status, refusal.message, extra)
+        self._turn += 1
+        self.shared.tally["calls"] += 1
+        self.outbox.refuse(number, block)
+        if not remote_ended:
+            self.outbox.control(rst_stream(number, ErrorCode.NO_ERROR))
+            self.abandon(number)
+
+    def abandon(self, number: int) -> None:
+        """Frames of this stream may still be under way, and mean nothing."""
+        self.abandoned[number] = None
+        if len(self.abandoned) > _ABANDONED_MAX:
+            del self.abandoned[next(iter(self.abandoned))]
+
+    # How streams end.
+
+    def fail(self, stream: Stream, status: Status, message: str) -> None:
+        """End the call with this status, unless it has ended."""
+        if stream.gone:
+            return
+        if stream.unsent is not None:
+            self.outbox.control(rst_stream(stream.id, ErrorCode.CANCEL))
+            self.drop(stream)
+            return
+        self.outbox.end(stream, status, message)
+
+    def broken(self, stream: Stream, broken: Exception) -> None:
+        """A handler raised what it should not have."""
+        self.shared.tally["broken"] += 1
+        self.shared.on_fault(stream.call.path, broken)
+        self.fail(stream, Status.INTERNAL, "the service is at fault")
+
+    def _replied(self, stream: Stream) -> None:
+        """The reply's end has been written."""
+        if not stream.remote_ended:
+            self.outbox.control(rst_stream(stream.id, ErrorCode.NO_ERROR))
+        self.drop(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """The stream is over: forget it, and cancel what still works for it."""
+        if stream.gone:
+            return
+        stream.gone = True
+        del self.streams[stream.id]
+        if not stream.remote_ended:
+            self.abandon(stream.id)
+        if stream.incoming:
+            self._account(-len(stream.incoming))
+            stream.incoming = None
+        if not self.streams:
+            self._quiet_since = self.now
+        task = stream.task
+        if task is None and stream.unsent is None:
+            return
+        if stream.timer is not None:
+            stream.timer.cancel()
+        self.outbox.forget(stream)
+        if task is not None and not task.done():
+            self.orphans += 1
+            if task is not asyncio.current_task(self.loop):
+                stream.call.cancelled = True
+                task.cancel()
+
+    def task_done(self, stream: Stream) -> None:
+        """The stream's task is at its end."""
+        if stream.task is not None:
+            self.tasks.discard(stream.task)
+            stream.task = None
+            if stream.gone:
+                self.orphans -= 1
+        self._close_if_done()
+
+    def _reset(self, fault: StreamFault) -> None:
+        if fault.stream > self.last_stream:
+            raise ConnectionFault(fault.code, fault.what)
+        self.shared.tally[f"reset_{fault.code.name}"] += 1
+        self.outbox.control(rst_stream(fault.stream, fault.code))
+        stream = self.streams.get(fault.stream)
+        if stream is not None:
+            self.drop(stream)
+        self.abandon(fault.stream)
+        self.spend("resets")
+
+    # How the connection ends.
+
+    def flush_soon(self) -> None:
+        """Write once the loop comes round."""
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._lost:
+            self.outbox.flush()
+            if self.leaving or self.refusing:
+                self._close_if_done()
+
+    def close(self, code: ErrorCode, what: str) -> None:
+        """Say why, and go: what is under way is given up."""
+        if self._closing:
+            return
+        self._closing = True
+        if code is not ErrorCode.NO_ERROR:
+            self.shared.tally[f"goaway_{code.name}"] += 1
+        for stream in list(self.streams.values()):
+            self.drop(stream)
+        self._held = b""
+        self.outbox.control(goaway(self.last_stream, code, what))
+        self.outbox.flush()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(_LINGER_S, self.transport.close)
+        else:
+            self.transport.close()
+        self.loop.call_later(2 * _LINGER_S, self.abort)
+
+    def abort(self) -> None:
+        """End it without a word."""
+        if not self._lost:
+            self.transport.abort()
+
+    def drain(self) -> None:
+        """Let the calls that are under way end, and no other begin."""
+        if self._closing or self.refusing:
+            return
+        self.outbox.control(goaway(WINDOW_MAX, ErrorCode.NO_ERROR, "stopping") + frame(PING, 0, 0, _DRAINING))
+        self.outbox.flush()
+        self.loop.call_later(_LINGER_S, self._refuse)
+
+    def pinged(self, payload: bytes) -> None:
+        """The answer to a PING of ours: the peer has read the first GOAWAY."""
+        if payload == _DRAINING:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if not self._closing and not self.refusing:
+            self.refusing = True
+            self.outbox.control(goaway(self.last_stream, ErrorCode.NO_ERROR, "stopping"))
+            self.outbox.flush()
+            self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if (self.leaving or self.refusing) and not self._closing and not self.streams and not self._held:
+            self._closing = True
+            self.outbox.flush()
+            self.transport.close()
+            self.loop.call_later(self.shared.limits.stalled_s, self.abort)
+
+    def _tick(self) -> None:
+        self._ticking = self.loop.call_later(_TICK_S, self._tick)
+        if self._closing:
+            return
+        self.now = now = time.monotonic()
+        limits = self.shared.limits
+        if self.outbox.paused:
+            if now - self._paused_since > limits.stalled_s:
+                self.abort()
+        elif not self._settled and now - self._quiet_since > limits.handshake_s:
+            self.close(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS in time")
+        elif self.open_block is not None and now - self.open_block.since > limits.request_s:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, "a header block takes too long")
+        elif not self.streams and not self.tasks and now - self._quiet_since > limits.idle_s:
+            self.drain()
+        for stream in list(self.streams.values()):
+            self._watch(stream, now)
+        self.outbox.flush()
+
+    def _watch(self, stream: Stream, now: float) -> None:
+        limits = self.shared.limits
+        if stream.unsent is not None and now - stream.moved_at > limits.stalled_s:
+            self.shared.tally["stalled"] += 1
+            self.fail(stream, Status.CANCELLED, "")
+        elif stream.task is None and stream.unsent is None:
+            deadline = stream.call.deadline
+            if now - stream.born_at > limits.request_s or (deadline is not None and now > deadline):
+                self.fail(stream, Status.DEADLINE_EXCEEDED, "the request did not come in time")
