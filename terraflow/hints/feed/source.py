@@ -1,0 +1,134 @@
+"""One engine, or one data-parallel rank of it: its stream, its mapping, and the replica that its blocks are written for.
+
+1. Frames go in; what the stream decides is written to the sink at once; what has to be asked of the engine comes out.
+2. A batch that cannot be read is a frame without a batch: it is counted, and the stream makes a gap of it.
+3. A restart empties the mapping with the index: an engine's hashes mean nothing in its next life.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from terraflow.hints.events.parse import Batch, Unreadable, parse_batch
+from terraflow.hints.feed.machine import Input
+from terraflow.hints.feed.mapping import Evicts, Holds, Mapping, MappingState
+from terraflow.hints.feed.sink import Sink
+from terraflow.hints.feed.stream import CLEAR, DEGRADE, HEAL, STOP, Apply, Ask, Command, Frame, Limits, Position, Stream
+from terraflow.hints.words import Entry, Report, Scope
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the engine is to be asked for: a replay from `start`, or, with None, nothing more."""
+
+    start: int | None
+    number: int
+
+
+class SourceState(msgspec.Struct, kw_only=True):
+    """A source at rest."""
+
+    rank: int | None
+    position: Position
+    mapping: MappingState
+
+
+def read_frame(sequence: int, payload: bytes) -> Frame:
+    """A received frame; its batch is None if it cannot be read."""
+    batch: Batch | None
+    try:
+        batch = parse_batch(payload)
+    except Unreadable:
+        batch = None
+    return Frame(sequence, xxh3_64_intdigest(payload), len(payload), batch)
+
+
+class Source:
+    """A stream brought into a sink as one replica."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        scope: Scope,
+        replica: str,
+        *,
+        limits: Limits = Limits(),
+        mapping: Mapping | None = None,
+        position: Position | None = None,
+    ) -> None:
+        self.sink = sink
+        self.scope = scope
+        self.replica = replica
+        self.stream = Stream(limits, position)
+        self.mapping = Mapping() if mapping is None else mapping
+
+    def live(self, frame: Frame) -> list[Asked]:
+        """A frame of the publishing socket."""
+        return self._follow(self.stream.live(frame))
+
+    def replayed(self, frame: Frame) -> list[Asked]:
+        """A frame of the replay under way."""
+        return self._follow(self.stream.replayed(frame))
+
+    def replay_ended(self) -> list[Asked]:
+        """The replay's end marker."""
+        return self._follow(self.stream.replay_ended())
+
+    def replay_failed(self, final: bool = False) -> list[Asked]:
+        """No answer in time. `final`: there is no replay to be had."""
+        return self._follow(self.stream.replay_failed(final))
+
+    def happened(self, what: Input) -> list[Asked]:
+        """DUE, RECONNECTED, SILENT or RESTARTED."""
+        return self._follow(self.stream.happened(what))
+
+    def state(self, rank: int | None) -> SourceState:
+        """Everything that a restart of this service would lose."""
+        return SourceState(rank=rank, position=self.stream.position(), mapping=self.mapping.dump())
+
+    def report_again(self) -> None:
+        """Tell the sink everything that is known to be held."""
+        for entry in self.mapping.known():
+            self._ingest((entry,))
+
+    def _follow(self, commands: list[Command]) -> list[Asked]:
+        """Do what can be done here; what the engine is to be asked comes back."""
+        asked: list[Asked] = []
+        orphaned: int | None = None
+        tenant, model, _ = self.scope
+        for command in commands:
+            if type(command) is Apply:
+                if self._apply(command.batch) and orphaned is None:
+                    orphaned = command.sequence
+            elif type(command) is Ask:
+                asked.append(Asked(command.start, command.number))
+            elif command is CLEAR:
+                orphaned = None
+                self.mapping.empty()
+                self.sink.clear(tenant, model, self.replica)
+            elif command is DEGRADE:
+                self.sink.degrade(tenant, model, self.replica)
+            elif command is HEAL:
+                self.sink.heal(tenant, model, self.replica)
+            elif command is STOP:
+                asked.append(Asked(None, 0))
+        if orphaned is not None:
+            asked += self._follow(self.stream.orphan(orphaned))
+        return asked
+
+    def _apply(self, batch: Batch) -> bool:
+        """Write a batch to the sink; whether a parent was unknown that should have been known."""
+        tenant, model, _ = self.scope
+        brought = self.mapping.bring(batch)
+        for write in brought.writes:
+            if type(write) is Holds:
+                self._ingest(write.entries)
+            elif type(write) is Evicts:
+                self.sink.evict_many(self.scope, self.replica, write.adapter, write.hashes)
+            else:
+                self.sink.clear(tenant, model, self.replica)
+        return brought.orphaned
+
+    def _ingest(self, entries: tuple[Entry, ...]) -> None:
+        tenant, model, scheme = self.scope
+        self.sink.ingest(Report(replica=self.replica, model=model, tenant=tenant, scheme=scheme, entries=entries))
