@@ -1,0 +1,175 @@
+"""A fleet behind a plane, all of it in processes of its own: what is recorded, and what is survived."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests.blackbox.conftest import Launch, Site
+from tests.harness.bundle import document, purpose
+from tests.harness.caller import Caller, content_of
+from tests.harness.engines import Beside, again, engines, fleet
+
+LONG = "A system prompt that is long enough to be worth a cache. " * 60
+CALLERS = 6
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[list[Beside]]:
+    with engines(tmp_path) as started:
+        yield started
+
+
+def absent() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def served(launch: Launch, members: list[Beside], hints: str, **settings: Any) -> Site:
+    return launch(document(purpose("chat", fleet("m", members))), hints=hints, **settings)
+
+
+def placements(caller: Caller, request_id: str) -> list[dict[str, Any]]:
+    return [attempt.get("placement") for attempt in caller.evidence(request_id)["outcome"]["attempts"]]
+
+
+def ask(caller: Caller, text: str) -> dict[str, Any]:
+    """A request that must be answered; where it went, in the end."""
+    response = caller.ask("chat", text)
+    assert response.status_code == 200, response.text
+    return placements(caller, response.headers["x-terraflow-request-id"])[-1]
+
+
+class Load:
+    """Callers that ask without a pause until the block ends; none may be refused."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._over = Event()
+        self._pool = ThreadPoolExecutor(CALLERS)
+        self.answered: list[str] = []
+        self.took_s: list[float] = []
+        self.refused: list[str] = []
+
+    def __enter__(self) -> Load:
+        self._running = [self._pool.submit(self._ask, at) for at in range(CALLERS)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._pool.shutdown()
+        for running in self._running:
+            running.result()
+
+    def _ask(self, at: int) -> None:
+        turn = 0
+        while not self._over.is_set():
+            turn += 1
+            began = time.monotonic()
+            response = self._caller.ask("chat", f"{LONG} {at % 3} {turn % 5}", temperature=0)
+            self.took_s.append(time.monotonic() - began)
+            if response.status_code == 200:
+                self.answered.append(response.headers["x-terraflow-request-id"])
+            else:
+                self.refused.append(response.text)
+
+    def run(self, more: int, within_s: float = 20.0) -> None:
+        """Until so many more were answered."""
+        ends, wanted = time.monotonic() + within_s, len(self.answered) + more
+        while len(self.answered) < wanted:
+            assert time.monotonic() < ends, f"{len(self.answered)} of {wanted}"
+            time.sleep(0.02)
+
+
+def test_the_record_names_the_replica_and_the_hint_and_what_the_engine_found(
+    launch: Launch, three: list[Beside]
+) -> None:
+    caller = served(launch, three, "inside").caller
+    first = caller.ask("chat", LONG)
+    second = caller.ask("chat", LONG)
+    found = [caller.evidence(one.headers["x-terraflow-request-id"])["outcome"]["attempts"] for one in (first, second)]
+    [[before], [after]] = found
+    assert before["placement"]["hint"] != "PREFIX_MATCH"
+    assert after["placement"]["hint"] == "PREFIX_MATCH"
+    assert after["placement"]["replica"] == after["placement"]["ranked"] == before["placement"]["replica"]
+    assert after["placement"]["matched_tokens"] >= 512
+    assert after["usage"]["cached"] >= 512
+    assert "cached" not in before["usage"]
+
+
+def test_a_stream_is_placed_as_any_other(launch: Launch, three: list[Beside]) -> None:
+    caller = served(launch, three, "inside").caller
+    placed = ask(caller, LONG)
+    with caller.stream("chat", LONG) as streamed:
+        assert content_of(streamed.rest())
+    assert placements(caller, streamed.request_id)[0]["replica"] == placed["replica"]
+
+
+def test_without_hints_a_prompt_keeps_its_replica_and_no_hint_is_recorded(launch: Launch, three: list[Beside]) -> None:
+    caller = served(launch, three, "off").caller
+    found = [ask(caller, LONG) for _ in range(4)]
+    assert len({one["replica"] for one in found}) == 1
+    assert all("hint" not in one for one in found)
+
+
+def test_a_killed_engine_fails_no_request_and_is_used_again_when_it_is_back(
+    launch: Launch, three: list[Beside], tmp_path: Path
+) -> None:
+    caller = served(launch, three, "inside").caller
+    with Load(caller) as load:
+        load.run(30)
+        three[0].kill()
+        load.run(60)
+        three[1].kill()
+        load.run(60)
+        with again(tmp_path, three[0]):
+            load.run(60)
+            back = time.monotonic() + 20
+            while ask(caller, f"{LONG} {time.monotonic()}")["replica"] != "engine-0":
+                assert time.monotonic() < back
+    assert load.refused == []
+    used = Counter(place["replica"] for one in load.answered for place in placements(caller, one))
+    assert used["engine-2"] > 0
+
+
+@pytest.mark.parametrize("hints", ["absent", "deaf"])
+def test_with_the_hint_service_absent_or_deaf_no_request_fails_and_none_waits(
+    launch: Launch, three: list[Beside], hints: str
+) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        address = absent() if hints == "absent" else f"127.0.0.1:{deaf.getsockname()[1]}"
+        caller = served(launch, three, address).caller
+        with Load(caller) as load:
+            load.run(40)
+            three[2].kill()
+            load.run(60)
+    assert load.refused == []
+    codes = Counter(place["hint"] for one in load.answered for place in placements(caller, one))
+    assert set(codes) <= {"NO_HINT", "TIMEOUT", "PREFIX_MATCH"}
+    assert codes["TIMEOUT"] <= 10
+
+
+def test_when_all_engines_are_dead_the_next_route_answers(launch: Launch, three: list[Beside]) -> None:
+    from tests.harness.bundle import sim
+
+    site = launch(document(purpose("chat", fleet("m", three), sim("spare"))), hints="inside")
+    for engine in three:
+        engine.kill()
+    response = site.caller.ask("chat", LONG)
+    assert response.status_code == 200
+    outcome = site.caller.evidence(response.headers["x-terraflow-request-id"])["outcome"]
+    assert outcome["capability"] == "spare"
+    tried = [attempt["placement"]["replica"] for attempt in outcome["attempts"] if attempt["capability"] == "m"]
+    assert sorted(tried)[:3] == sorted(set(tried))

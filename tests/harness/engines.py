@@ -1,0 +1,98 @@
+"""Child processes beside a plane: simulated engines and hint services, to be killed and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.harness.bundle import Json, sim
+
+START_S = 30.0
+FAST = ("--speed", "200", "--output-tokens", "8")
+"""Answers within milliseconds."""
+
+
+class Beside:
+    """A command of `terraflow` that says where it serves in its first line, as JSON."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TERRAFLOW_")}
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [Path(sys.executable).with_name("terraflow"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+            )
+        self._log = log
+        self.said: dict[str, Any] = {}
+
+    def wait(self) -> None:
+        """Until it serves."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
+        line = self.process.stdout.readline() if ready else b""
+        assert line, self._log.read_text()
+        self.said = json.loads(line)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        """Let it hang: it keeps its connections and does nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """The end of a pause."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Beside:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        with suppress(ProcessLookupError):
+            self.go_on()
+            self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def engines(folder: Path, count: int = 3, *options: str) -> Iterator[list[Beside]]:
+    """So many simulated engines."""
+    with ExitStack() as stack:
+        named = [folder / f"engine-{at}.stderr" for at in range(count)]
+        started = [stack.enter_context(Beside(log, "hints", "sim-engine", *(options or FAST))) for log in named]
+        for engine in started:
+            engine.wait()
+        yield started
+
+
+def again(folder: Path, dead: Beside) -> Beside:
+    """An engine on the port of one that was killed."""
+    port = dead.said["base_url"].removesuffix("/v1").rpartition(":")[2]
+    started = Beside(folder / "again.stderr", "hints", "sim-engine", *FAST, "--port", port)
+    started.wait()
+    return started
+
+
+def fleet(name: str, members: list[Beside], **changes: Any) -> Json:
+    """The capability that they are together; `changes` to its fleet."""
+    replicas = [{"id": f"engine-{at}", "endpoint": member.said["base_url"]} for at, member in enumerate(members)]
+    return sim(name, provider="fleet", model="sim", dialect="self_hosted", fleet={"replicas": replicas} | changes)
