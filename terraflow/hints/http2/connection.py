@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, cast
+from typing import cast
 
+from terraflow.hints.http2 import patience
 from terraflow.hints.http2 import settings as set_
 from terraflow.hints.http2.call import Call, Peer
 from terraflow.hints.http2.compression import HeaderReader, field, trailers_only
@@ -25,7 +26,6 @@ from terraflow.hints.http2.frames import (
     PING,
     PREFACE,
     SETTINGS,
-    WINDOW_INITIAL,
     WINDOW_MAX,
     ConnectionFault,
     ErrorCode,
@@ -34,15 +34,15 @@ from terraflow.hints.http2.frames import (
     goaway,
     rst_stream,
     settings,
-    window_update,
 )
 from terraflow.hints.http2.heads import ENCODINGS, Head
 from terraflow.hints.http2.inbound import FRAMES, OpenBlock
-from terraflow.hints.http2.limits import BUCKETS, Bucket
+from terraflow.hints.http2.intake import Intake
+from terraflow.hints.http2.limits import Budget
 from terraflow.hints.http2.methods import Method
 from terraflow.hints.http2.outbox import Outbox
 from terraflow.hints.http2.shared import Shared
-from terraflow.hints.http2.status import GrpcError, Status
+from terraflow.hints.http2.status import Status
 from terraflow.hints.http2.stream import Stream
 
 _TICK_S = 1.0
@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
     """See the module. Attributes are for the sibling modules; the server uses `drain`, `abort` and `tasks`."""
 
     outbox: Outbox
+    intake: Intake
     transport: asyncio.Transport
 
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop, peer: Peer) -> None:
@@ -73,18 +74,16 @@ class Connection(asyncio.Protocol):
         self.refusing = False
         self.leaving = False
         self.now = time.monotonic()
-        self._recv_left = WINDOW_INITIAL
-        self._assembling = 0
-        self._buckets: dict[str, Bucket] = {}
+        self._budget = Budget()
         self._held = b""
         self._turn = 0
         self._yielded = False
         self._greeted = False
-        self._settled = False
+        self.settled = False
         self._closing = False
         self._lost = False
         self._flushing = False
-        self._quiet_since = self._paused_since = self.now
+        self.quiet_since = self.paused_since = self.now
         self._ticking: asyncio.TimerHandle | None = None
 
     # The transport's side.
@@ -102,10 +101,9 @@ class Connection(asyncio.Protocol):
             if tls.selected_alpn_protocol() != "h2":
                 self.close(ErrorCode.INADEQUATE_SECURITY, "ALPN did not choose h2")
                 return
+        self.intake = Intake(self.shared, self.outbox)
         self.outbox.control(settings(set_.announced(limits)))
-        if limits.connection_window_bytes > WINDOW_INITIAL:
-            self.outbox.control(window_update(0, limits.connection_window_bytes - WINDOW_INITIAL))
-            self._recv_left = limits.connection_window_bytes
+        self.intake.widen()
         self.outbox.flush()
         self._ticking = self.loop.call_later(_TICK_S, self._tick)
 
@@ -119,7 +117,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.outbox.paused = True
-        self._paused_since = time.monotonic()
+        self.paused_since = time.monotonic()
         self._set_reading()
 
     def resume_writing(self) -> None:
@@ -189,10 +187,10 @@ class Connection(asyncio.Protocol):
             at = stop
             if self.open_block is not None and kind != CONTINUATION:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "another frame inside a header block")
-            if not self._settled:
+            if not self.settled:
                 if kind != SETTINGS or flags & ACK:
                     raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-                self._settled = True
+                self.settled = True
             read = FRAMES.get(kind)
             if read is None:
                 self.spend("unknown")
@@ -213,59 +211,8 @@ class Connection(asyncio.Protocol):
 
     def spend(self, bucket: str) -> None:
         """Take a token; a peer without one is too busy with what is no call."""
-        tokens = self._buckets.get(bucket)
-        if tokens is None:
-            tokens = self._buckets[bucket] = Bucket(BUCKETS[bucket], self.now)
-        if not tokens.take(self.now):
+        if not self._budget.take(bucket, self.now):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {bucket}")
-
-    def received(self, size: int) -> None:
-        """Bytes against the connection's window, which is given back at half: streams bound what is kept."""
-        self._recv_left -= size
-        if self._recv_left < 0:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the connection's window")
-        whole = self.shared.limits.connection_window_bytes
-        if self._recv_left < whole // 2:
-            self.outbox.control(window_update(0, whole - self._recv_left))
-            self._recv_left = whole
-
-    def credit(self, stream: Stream) -> None:
-        """Give back of a stream's window what has been read, or what an incomplete message needs."""
-        whole = self.shared.limits.stream_window_bytes
-        incoming = stream.incoming
-        unread = len(incoming) if incoming is not None and incoming.complete() else 0
-        gain = whole - unread - stream.recv_left
-        if gain >= whole // 2 and not stream.gone and not stream.remote_ended:
-            stream.recv_left += gain
-            self.outbox.control(window_update(stream.id, gain))
-
-    def _account(self, size: int) -> None:
-        self._assembling += size
-        self.shared.assembling += size
-
-    def keep(self, stream: Stream, data: bytes) -> None:
-        """Bytes of messages to come; GrpcError when they are too many here, or in the whole server."""
-        limits = self.shared.limits
-        if (
-            self._assembling + len(data) > limits.assembling_bytes_max
-            or self.shared.assembling + len(data) > limits.server_assembling_bytes_max
-        ):
-            raise GrpcError(Status.RESOURCE_EXHAUSTED, "too many bytes of unread messages")
-        self._account(len(data))
-        cast(Any, stream.incoming).add(data)
-
-    def take(self, stream: Stream) -> bytes | None:
-        """The next whole message of the stream, or None."""
-        incoming = cast(Any, stream.incoming)
-        before = len(incoming)
-        try:
-            message: bytes | None = incoming.take()
-        finally:
-            self._account(len(incoming) - before)
-        if message is not None and not stream.remote_ended:
-            self.credit(stream)
-            self.flush_soon()
-        return message
 
     def begin(self, number: int, head: Head, method: Method) -> Stream:
         """A new stream."""
@@ -330,11 +277,9 @@ class Connection(asyncio.Protocol):
         del self.streams[stream.id]
         if not stream.remote_ended:
             self.abandon(stream.id)
-        if stream.incoming:
-            self._account(-len(stream.incoming))
-            stream.incoming = None
+        self.intake.forget(stream)
         if not self.streams:
-            self._quiet_since = self.now
+            self.quiet_since = self.now
         task = stream.task
         if task is None and stream.unsent is None:
             return
@@ -435,29 +380,7 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         self._ticking = self.loop.call_later(_TICK_S, self._tick)
-        if self._closing:
-            return
-        self.now = now = time.monotonic()
-        limits = self.shared.limits
-        if self.outbox.paused:
-            if now - self._paused_since > limits.stalled_s:
-                self.abort()
-        elif not self._settled and now - self._quiet_since > limits.handshake_s:
-            self.close(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS in time")
-        elif self.open_block is not None and now - self.open_block.since > limits.request_s:
-            self.close(ErrorCode.ENHANCE_YOUR_CALM, "a header block takes too long")
-        elif not self.streams and not self.tasks and now - self._quiet_since > limits.idle_s:
-            self.drain()
-        for stream in list(self.streams.values()):
-            self._watch(stream, now)
-        self.outbox.flush()
-
-    def _watch(self, stream: Stream, now: float) -> None:
-        limits = self.shared.limits
-        if stream.unsent is not None and now - stream.moved_at > limits.stalled_s:
-            self.shared.tally["stalled"] += 1
-            self.fail(stream, Status.CANCELLED, "")
-        elif stream.task is None and stream.unsent is None:
-            deadline = stream.call.deadline
-            if now - stream.born_at > limits.request_s or (deadline is not None and now > deadline):
-                self.fail(stream, Status.DEADLINE_EXCEEDED, "the request did not come in time")
+        if not self._closing:
+            self.now = time.monotonic()
+            patience.look(self, self.now)
+            self.outbox.flush()

@@ -37,7 +37,7 @@ from terraflow.hints.http2.frames import (
     unpadded,
 )
 from terraflow.hints.http2.heads import Head, Malformed
-from terraflow.hints.http2.messages import PREFIX_BYTES, Incoming
+from terraflow.hints.http2.messages import PREFIX_BYTES
 from terraflow.hints.http2.status import GrpcError, Status
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _begin(connection: Connection, flags: int, number: int, head: Head) -> None:
 
 
 def _on_data(connection: Connection, flags: int, number: int, payload: bytes) -> None:
-    connection.received(len(payload))
+    connection.intake.received(len(payload))
     stream = connection.streams.get(number)
     if stream is None:
         if number > connection.last_stream or not number & 1:
@@ -181,17 +181,15 @@ def _on_data(connection: Connection, flags: int, number: int, payload: bytes) ->
 def _kept(connection: Connection, stream: Stream, payload: bytes, last: bool) -> None:
     """Bytes of a message that does not come in one frame, or of a stream of messages."""
     if payload:
-        if stream.incoming is None:
-            stream.incoming = Incoming(stream.head.encoding, connection.shared.limits.message_bytes_max)
         try:
-            connection.keep(stream, payload)
+            connection.intake.keep(stream, payload)
         except GrpcError as refused:
             connection.fail(stream, refused.status, refused.message)
             return
     if last:
         _ended(connection, stream)
     else:
-        connection.credit(stream)
+        connection.intake.credit(stream)
         stream.wake_reader()
 
 
@@ -206,7 +204,7 @@ def _ended(connection: Connection, stream: Stream) -> None:
         stream.wake_reader()
         return
     try:
-        message = None if stream.incoming is None else connection.take(stream)
+        message = connection.intake.take(stream)
     except GrpcError as refused:
         connection.fail(stream, refused.status, refused.message)
         return

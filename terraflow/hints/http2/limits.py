@@ -88,3 +88,19 @@ class Bucket:
             self._at = now
         self._tokens -= 1.0
         return True
+
+
+class Budget:
+    """The buckets of one connection, made as they are needed."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, Bucket] = {}
+
+    def take(self, kind: str, now: float) -> bool:
+        """Take a token of a row of BUCKETS; False when there is none."""
+        bucket = self._buckets.get(kind)
+        if bucket is None:
+            bucket = self._buckets[kind] = Bucket(BUCKETS[kind], now)
+        return bucket.take(now)

@@ -81,8 +81,9 @@ def _parsed(stream: Stream, message: bytes | None) -> Any:
 async def requests(connection: Connection, stream: Stream) -> AsyncIterator[Any]:
     """The requests of a stream, parsed; ends with the caller's half-close."""
     while True:
-        message = None if stream.incoming is None else connection.take(stream)
+        message = connection.intake.take(stream)
         if message is not None:
+            connection.flush_soon()
             yield _parsed(stream, message)
         elif stream.remote_ended or stream.gone:
             if stream.incoming:
