@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.blocks import BLOCK_TOKENS
+from terraflow.hints.disagg import PDQuery, PDRoute, decide_pd_route
 from terraflow.hints.index.index import Change, Index, Ingested, TenantRule
 from terraflow.hints.lookup import Answer, Query, Tokenizers, decide_lookup
 from terraflow.hints.policy.policies import Eviction, Policies
@@ -26,6 +27,9 @@ log = logging.getLogger("terraflow.hints")
 
 SWEEP_ENTRIES = 2_000
 """A step of the sweep: about a millisecond of it."""
+
+FAULTS_LOGGED = 100
+"""Then a fault that every lookup meets is only counted."""
 
 
 def _never() -> bool:
@@ -68,19 +72,7 @@ class LiveHints:
 
         `tokenizer` stands in for the service's own, for who has put the text through that already.
         """
-        monotonic = self.clock.monotonic
-        now = monotonic()
-        timeout_ms = self.policies.policy(query.tenant).lookup_timeout_ms
-        if timeout_ms > 0:
-            own = now + timeout_ms / 1000
-            deadline = own if deadline is None or own < deadline else deadline
-        expired: Callable[[], bool] = _never
-        if deadline is not None:
-            until = deadline
-
-            def expired() -> bool:
-                return monotonic() >= until
-
+        now, expired = self._deadline(query.tenant, deadline)
         try:
             return decide_lookup(
                 query,
@@ -95,9 +87,50 @@ class LiveHints:
                 block_tokens=self.block_tokens,
             )
         except Exception as error:
-            self.faults += 1
-            log.error("a lookup failed and was answered without a hint: %s", type(error).__name__)
+            self._failed(error)
             return Answer(reason=Lookup.NO_HINT, scored=[], token_ids=(), adapter=query.adapter)
+
+    def pd_route(self, query: PDQuery, deadline: float | None = None) -> PDRoute:
+        """The prefill and the decode replica; `deadline` as for `lookup`. Never raises."""
+        now, expired = self._deadline(query.tenant, deadline)
+        try:
+            route = decide_pd_route(
+                query,
+                self.index,
+                self.policies,
+                self.labels(),
+                self.ranker,
+                now=now,
+                expired=expired,
+                in_flight=None if self.assigned is None else self.assigned.in_flight,
+            )
+        except Exception as error:
+            self._failed(error)
+            return PDRoute(reason=Lookup.NO_HINT, cause="fault")
+        if route.held and self.policies.policy(query.tenant).eviction is Eviction.LFU:
+            topology = self.policies.topologies[query.topology]
+            scope = Scope(query.tenant, query.model, topology.hash_scheme)
+            for replica in route.held:
+                self.index.credit(scope, topology.adapter, (query.prefix_hash,), replica, now)
+        return route
+
+    def _deadline(self, tenant: str, deadline: float | None) -> tuple[float, Callable[[], bool]]:
+        """The time, and what tells whether the tighter of the caller's and the policy's deadlines has passed."""
+        monotonic = self.clock.monotonic
+        now = monotonic()
+        timeout_ms = self.policies.policy(tenant).lookup_timeout_ms
+        if timeout_ms > 0:
+            own = now + timeout_ms / 1000
+            deadline = own if deadline is None or own < deadline else deadline
+        if deadline is None:
+            return now, _never
+        until = deadline
+        return now, lambda: monotonic() >= until
+
+    def _failed(self, error: Exception) -> None:
+        self.faults += 1
+        if self.faults <= FAULTS_LOGGED:
+            log.error("a lookup failed and was answered without a hint: %s", type(error).__name__, exc_info=error)
 
     def labels(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of replicas by id: those of `replicas.yaml`, then what feeds and fleets registered."""

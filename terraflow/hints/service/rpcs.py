@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
+from terraflow.hints.disagg import PDQuery
 from terraflow.hints.http2.call import Call
 from terraflow.hints.http2.methods import ClientStream, Inline, Methods, ServerStream, Unary
 from terraflow.hints.http2.status import GrpcError, Status
@@ -104,16 +105,16 @@ class HintService:
     def lookup_pd_route(self, request: pb.LookupPDRouteRequest, call: Call) -> pb.LookupPDRouteResponse:
         """The prefill and the decode replica (rule 1)."""
         foreign = not self._reader(call).sees(request.tenant_id)
-        route, cause = self.live.pd_route(
-            request.pd_topology_ref,
-            request.tenant_id,
-            request.model_id,
-            request.prefix_hash,
-            request.prefix_token_count,
+        query = PDQuery(
+            topology=request.pd_topology_ref,
+            tenant=request.tenant_id,
+            model=request.model_id,
+            prefix_hash=request.prefix_hash,
+            prefix_token_count=request.prefix_token_count,
             foreign=foreign,
-            deadline=call.deadline,
         )
-        self.metrics.pd_routes[route.reason, cause] += 1
+        route = self.live.pd_route(query, call.deadline)
+        self.metrics.pd_routes[route.reason, route.cause] += 1
         return pb.LookupPDRouteResponse(
             prefill_replica_id=route.prefill,
             decode_replica_id=route.decode,
