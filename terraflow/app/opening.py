@@ -14,6 +14,7 @@ import sqlite3
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -30,6 +31,9 @@ from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from terraflow.storage.sqlite.tools import open_tools
+
+if TYPE_CHECKING:
+    from terraflow.app.hints_settings import HintsSettings
 
 log = logging.getLogger("terraflow.opening")
 
@@ -133,7 +137,7 @@ def warn_if_open(setting: str, path: Path) -> None:
         log.warning("%s: everybody on this machine may read %s: chmod 600 it", setting, path)
 
 
-def check_tls(settings: Settings) -> None:
+def check_tls(settings: Settings | HintsSettings) -> None:
     """Whether the TLS files can be served with, before anything listens. Raises CannotStart.
 
     OpenSSL would ask a terminal for the passphrase of an encrypted key, and says of most faults only "PEM lib".

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import typer
 
-from terraflow.cli import hints_replay, hints_sim_engine
+from terraflow.cli import hints_replay, hints_serve, hints_sim_engine
 
 
 class Subcommand(NamedTuple):
@@ -23,6 +23,7 @@ class Subcommand(NamedTuple):
 
 # fmt: off
 SUBCOMMANDS: tuple[Subcommand, ...] = (
+    Subcommand("serve", hints_serve.command, "The route-hint service, alone."),
     Subcommand("replay", hints_replay.command, "A recorded trace through simulated caches, under several policies."),
     Subcommand("sim-engine", hints_sim_engine.command, "An engine without a model, but with a cache and KV events."),
 )

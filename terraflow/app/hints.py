@@ -1,0 +1,187 @@
+"""The route-hint service, opened as its settings say: alone for `terraflow hints serve`, or inside a plane.
+
+1. What a setting names and cannot be used refuses to start, with the setting and the file in one line.
+2. It is ready once the snapshot is restored and the feeds have begun; it listens when it is ready.
+3. Sweeping and writing the snapshot are background work in small steps. What fails there is logged and tried again.
+4. At the end: health says so, calls end within `drain_s`, and the snapshot is written once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from terraflow.app.hints_opening import (
+    open_identities,
+    open_policies,
+    open_tls,
+    open_tokenizers,
+    read_namespace_key,
+)
+from terraflow.app.hints_settings import HintsSettings
+from terraflow.app.opening import CannotStart
+from terraflow.hints.assigned import Assigned
+from terraflow.hints.http2.health import Health
+from terraflow.hints.http2.reflection import Reflection
+from terraflow.hints.http2.server import Server
+from terraflow.hints.index.index import Index
+from terraflow.hints.live import LiveHints
+from terraflow.hints.policy.folder import PolicyFolder
+from terraflow.hints.policy.sources import PolicySources
+from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.rpcs import SERVICE, HintService
+from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
+from terraflow.ports.runtime import Clock
+
+log = logging.getLogger("terraflow.hints")
+
+
+class RunningHints:
+    """The service, open. `live` is what the plane's own client and the feeds use."""
+
+    def __init__(self, settings: HintsSettings, clock: Clock, assigned: Assigned | None) -> None:
+        self.settings = settings
+        self._clock = clock
+        if assigned is None and settings.assignment_memory:
+            assigned = Assigned()
+        index = Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s)
+        self.live = LiveHints(
+            index=index,
+            clock=clock,
+            ranker=settings.ranker(),
+            tokenizers=open_tokenizers(settings),
+            assigned=assigned,
+            share_min=settings.minimum_matched_share,
+            block_tokens=settings.block_tokens,
+        )
+        self.metrics = Metrics(index, clock.monotonic)
+        self.policies = PolicySources(self.live.adopt)
+        self.ready = False
+        self.ports: dict[str, int] = {}
+        """Where it listens: `grpc`, `http`, `internal`."""
+        self.closing = contextlib.AsyncExitStack()
+        self._feeds_at: Mapping[str, Any] = {}
+
+    async def stop(self) -> None:
+        """Rule 4. Idempotent."""
+        self.ready = False
+        self.metrics.up = False
+        await self.closing.aclose()
+
+    # Opening, in the order in which it happens
+
+    async def open(self) -> None:
+        """Everything but listening. Raises CannotStart, KeyUnusable."""
+        settings = self.settings
+        if settings.policy_dir is not None:
+            folder = PolicyFolder(Path(settings.policy_dir), self.policies.from_folder)
+            self.policies.from_folder(open_policies(folder))
+            self._background(folder.watch())
+        if settings.snapshot:
+            await self._restore(settings.snapshot_path())
+            self.closing.push_async_callback(self._write_snapshot)
+            self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
+        self._background(self._again(settings.sweep_interval_s, self._sweep))
+
+    async def listen(self) -> None:
+        """Answer calls. Raises CannotStart, KeyUnusable."""
+        settings = self.settings
+        identities, key = open_identities(settings), read_namespace_key(settings)
+        service = HintService(self.live, identities, self.metrics, namespace_key=key)
+        health = Health()
+        server = Server(
+            {**service.methods(), **health.methods(), **Reflection([SERVICE, "grpc.health.v1.Health"]).methods()},
+            tls=open_tls(settings),
+            on_fault=_fault,
+        )
+        try:
+            self.ports["grpc"] = await server.start(settings.bind_host, settings.bind_port)
+        except OSError as trouble:
+            raise cannot_listen("bind_host", settings.bind_host, settings.bind_port, trouble) from None
+        self.closing.push_async_callback(server.stop, float(settings.drain_s))
+        self.closing.callback(health.stop)
+        health.set(SERVICE, True)
+
+    def is_ready(self) -> None:
+        """Say so."""
+        self.ready = True
+        self.metrics.up = True
+
+    # Background
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(_died)
+
+        async def end() -> None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+        self.closing.push_async_callback(end)
+
+    async def _again(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await self._clock.sleep(interval_s)
+            try:
+                await work()
+            except Exception as trouble:
+                log.error("background work of the hint service failed, and is tried again", exc_info=trouble)
+
+    async def _sweep(self) -> None:
+        while self.live.sweep():
+            await self._clock.sleep(0)
+
+    async def _restore(self, path: Path) -> None:
+        try:
+            restored = await restore_snapshot(path, self.live.index, self._clock)
+        except (SnapshotDamaged, OSError) as trouble:
+            log.error("the snapshot %s is ignored: %s", path, trouble)
+            return
+        if restored is not None:
+            self._feeds_at = restored.feeds
+            log.info("%d entries are back from a snapshot that is %.0f s old", restored.entries, restored.age_s)
+
+    async def _write_snapshot(self) -> None:
+        path = self.settings.snapshot_path()
+        try:
+            await write_snapshot(path, self.live.index, self._clock, {})
+        except OSError as trouble:
+            log.error("the snapshot %s cannot be written: %s", path, trouble.strerror or trouble)
+
+
+async def open_hints(
+    settings: HintsSettings, clock: Clock, *, listen: bool = True, assigned: Assigned | None = None
+) -> RunningHints:
+    """The service, ready. `listen` false: for this process alone. `assigned`: the memory of who else routes here.
+
+    Raises CannotStart, KeyUnusable, and leaves nothing open then.
+    """
+    running = RunningHints(settings, clock, assigned)
+    try:
+        await running.open()
+        if listen:
+            await running.listen()
+    except BaseException:
+        await running.stop()
+        raise
+    running.is_ready()
+    return running
+
+
+def cannot_listen(setting: str, host: str, port: int, trouble: OSError) -> CannotStart:
+    """Why an address is not to be had."""
+    return CannotStart(f"{setting}: cannot listen on {host}:{port}: {trouble.strerror or trouble}")
+
+
+def _died(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("background work of the hint service has ended", exc_info=task.exception())
+
+
+def _fault(place: str, trouble: BaseException) -> None:
+    log.error("%s failed", place, exc_info=trouble)

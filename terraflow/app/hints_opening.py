@@ -1,0 +1,104 @@
+"""What the hint service's settings name, opened: policies, tokenizers, keys, certificates, the internal token.
+
+Whatever is wrong with one of them is one line that names the setting and the file: CannotStart, or KeyUnusable.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from terraflow.app.hints_settings import HintsSettings
+from terraflow.app.keys import KeyUnusable, read_public_key
+from terraflow.app.opening import CannotStart, check_tls, naming, warn_if_open
+from terraflow.hints.http2.tls import TlsFiles, context
+from terraflow.hints.policy.folder import FolderUnreadable, PolicyFolder
+from terraflow.hints.policy.policies import Policies
+from terraflow.hints.policy.problems import PoliciesRefused
+from terraflow.hints.service.identity import Identities
+from terraflow.hints.tokens.loaded import LoadedTokenizers, TokenizerFault, TokenizerFiles
+
+NAMESPACE_KEY_BYTES_MIN = 32
+TOKEN_CHARACTERS_MIN = 16
+
+
+def open_policies(folder: PolicyFolder) -> Policies:
+    """What is in force when the service starts. Raises CannotStart."""
+    try:
+        return folder.load()
+    except (PoliciesRefused, FolderUnreadable) as trouble:
+        raise CannotStart(f"policy_dir: {trouble}") from None
+
+
+def open_tokenizers(settings: HintsSettings) -> LoadedTokenizers | None:
+    """The tokenizers by model, None without any. Raises CannotStart."""
+    if not settings.tokenizers:
+        return None
+    try:
+        return LoadedTokenizers({model: TokenizerFiles(path) for model, path in settings.tokenizers.items()})
+    except TokenizerFault as trouble:
+        raise CannotStart(f"tokenizers: {trouble}") from None
+
+
+def open_identities(settings: HintsSettings) -> Identities:
+    """Who is who. Raises KeyUnusable."""
+    paths = [Path(name) for name in settings.token_keys]
+    with naming("token_keys", paths[0] if paths else Path()):
+        keys = [read_public_key(path) for path in paths]
+    return Identities(
+        bindings=settings.identities,
+        keys=keys,
+        anonymous_readers=settings.anonymous_readers,
+        insecure_producers=settings.insecure_producers,
+    )
+
+
+def open_tls(settings: HintsSettings) -> TlsFiles | None:
+    """The files that the port serves TLS with, tried; None for plaintext. Raises CannotStart."""
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    check_tls(settings)
+    files = TlsFiles(
+        certificate=Path(settings.tls_cert_file),
+        key=Path(settings.tls_key_file),
+        client_ca=None if settings.client_ca_file is None else Path(settings.client_ca_file),
+        required=settings.client_cert_required,
+    )
+    try:
+        context(files)
+    except OSError as trouble:
+        raise CannotStart(f"client_ca_file: {settings.client_ca_file} cannot be used: {trouble}") from None
+    return files
+
+
+def read_namespace_key(settings: HintsSettings) -> bytes | None:
+    """The key of tenant namespaces. Raises CannotStart, KeyUnusable."""
+    if settings.namespace_key_file is None:
+        return None
+    path = Path(settings.namespace_key_file)
+    with naming("namespace_key_file", path):
+        key = path.read_bytes()
+        warn_if_open("namespace_key_file", path)
+    if len(key) < NAMESPACE_KEY_BYTES_MIN:
+        raise KeyUnusable(f"namespace_key_file: {path} must hold {NAMESPACE_KEY_BYTES_MIN} bytes or more")
+    return key
+
+
+def open_internal_token(settings: HintsSettings) -> str:
+    """The bearer token of the internal listener; one in the data folder is made when it is not there.
+
+    Raises CannotStart, KeyUnusable.
+    """
+    path = settings.token_path()
+    with naming("internal_token_file", path):
+        if settings.internal_token_file is None and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        token = path.read_bytes().decode("ascii", "replace").strip()
+        warn_if_open("internal_token_file", path)
+    if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
+        raise KeyUnusable(f"internal_token_file: {path} must hold {TOKEN_CHARACTERS_MIN} or more printable characters")
+    return token
