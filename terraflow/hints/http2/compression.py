@@ -1,22 +1,27 @@
 """Header compression on one connection: blocks to heads by hpack, and the server's own blocks.
 
 1. A block that was decoded without changing the dynamic table means the same until the table changes: its head is kept
-   by the block's bytes. Clients repeat themselves, so the hot path decodes nothing.
+   by the block's bytes. Clients repeat themselves, so the hot path decodes nothing; a caller whose deadline differs from
+   call to call pays for decoding alone, since heads are also kept by their fields without it.
 2. The server's own blocks use neither the dynamic table nor Huffman codes: each is the same bytes on every connection.
    After the peer has set a table size, the next block says that the table is empty (RFC 7541, section 4.2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from hpack import Decoder, HPACKError
 from hpack.table import HeaderTable
 
 from terraflow.hints.http2.frames import ConnectionFault, ErrorCode
-from terraflow.hints.http2.heads import Fields, Head, judge, judge_trailers
+from terraflow.hints.http2.heads import Head, Malformed, judge, judge_trailers
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.status import Status
 
 TABLE_EMPTIED = b"\x20"
+_TIMEOUT = b"grpc-timeout"
 _KEPT_MAX = 16
 _KEPT_BYTES_MAX = 1_024
 _MESSAGE_CHARS_MAX = 1_024
@@ -46,10 +51,19 @@ class _WatchedTable(HeaderTable):
         HeaderTable.maxsize.fset(self, newmax)  # type: ignore[attr-defined]
 
 
+_Key = TypeVar("_Key")
+
+
+def _keep(kept: dict[_Key, Head], key: _Key, head: Head) -> None:
+    if len(kept) >= _KEPT_MAX:
+        kept.clear()
+    kept[key] = head
+
+
 class HeaderReader:
     """The inbound direction of one connection."""
 
-    __slots__ = ("_decoder", "_kept", "_limits", "_table")
+    __slots__ = ("_decoder", "_heads", "_kept", "_limits", "_table")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -57,8 +71,9 @@ class HeaderReader:
         self._table = _WatchedTable()
         self._decoder.header_table = self._table
         self._kept: dict[bytes, Head] = {}
+        self._heads: dict[tuple[tuple[bytes, bytes], ...], Head] = {}
 
-    def _fields(self, block: bytes) -> Fields:
+    def _fields(self, block: bytes) -> Sequence[tuple[bytes, bytes]]:
         try:
             return self._decoder.decode(block, raw=True)
         except (HPACKError, IndexError, ValueError) as refused:
@@ -70,15 +85,28 @@ class HeaderReader:
         if kept is not None:
             return kept
         before = self._table.changes
-        fields = list(self._fields(block))
+        fields = self._fields(block)
         if self._table.changes != before:
             self._kept.clear()
-        head = judge(fields, sum(len(name) + len(value) + 32 for name, value in fields), self._limits)
+        head = self._judged(fields)
         if self._table.changes == before and len(block) <= _KEPT_BYTES_MAX:
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            self._kept[block] = head
+            _keep(self._kept, block, head)
         return head
+
+    def _judged(self, fields: Sequence[tuple[bytes, bytes]]) -> Head:
+        timeouts = [at for at, one in enumerate(fields) if one[0] == _TIMEOUT]
+        others = tuple(one for one in fields if one[0] != _TIMEOUT) if timeouts else tuple(fields)
+        head = self._heads.get(others)
+        if head is None:
+            size = sum(len(name) + len(value) + 32 for name, value in others)
+            head = judge(others, size, self._limits)
+            if size <= _KEPT_BYTES_MAX:
+                _keep(self._heads, others, head)
+        if not timeouts:
+            return head
+        if any(one[0][:1] == b":" for one in fields[timeouts[0] :]):
+            raise Malformed("pseudo-headers are misplaced")
+        return head.within(fields[timeouts[0]][1], self._limits)
 
     def trailers(self, block: bytes) -> None:
         """Trailers say nothing to a server, and are decoded all the same, for the table."""

@@ -2,8 +2,8 @@
 
 1. A ConnectionFault ends the connection with GOAWAY, a StreamFault its stream with RST_STREAM and takes a token; any
    other exception is the server's own fault, is told, and ends this connection alone.
-2. Reading stops while the transport is above its mark (`pause_writing`), and after `inline_calls_a_turn` calls until
-   the loop has been round.
+2. Reading stops while the transport is above its mark (`pause_writing`), and after `turn_s` until the loop has
+   been round.
 3. Every second `_tick` looks for what has waited too long.
 4. A stream that has ended while its task still cleans up is an orphan, and counts as a call.
 """
@@ -76,7 +76,6 @@ class Connection(asyncio.Protocol):
         self.now = time.monotonic()
         self._budget = Budget()
         self._held = b""
-        self._turn = 0
         self._yielded = False
         self._greeted = False
         self.settled = False
@@ -85,6 +84,8 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         self.quiet_since = self.paused_since = self.now
         self._ticking: asyncio.TimerHandle | None = None
+        self._closing_soon: asyncio.TimerHandle | None = None
+        self._ending: asyncio.TimerHandle | None = None
 
     # The transport's side.
 
@@ -110,8 +111,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = self._lost = True
         self.shared.leave(self)
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for timer in (self._ticking, self._closing_soon, self._ending):
+            if timer is not None:
+                timer.cancel()
         for stream in list(self.streams.values()):
             self.drop(stream)
 
@@ -144,7 +146,6 @@ class Connection(asyncio.Protocol):
             self._held = data
             return
         self.now = time.monotonic()
-        self._turn = 0
         try:
             self._read(data)
         except ConnectionFault as fault:
@@ -152,9 +153,7 @@ class Connection(asyncio.Protocol):
         except Exception as broken:
             self.shared.on_fault("connection", broken)
             self.close(ErrorCode.INTERNAL_ERROR, "the server is at fault")
-        self.outbox.flush()
-        if self.leaving or self.refusing:
-            self._close_if_done()
+        self._flush()
 
     def _go_on(self) -> None:
         if self._yielded and not self.outbox.paused:
@@ -173,7 +172,7 @@ class Connection(asyncio.Protocol):
                 self._held = data
                 return
             self._greeted = True
-        turn_max = self.shared.limits.inline_calls_a_turn
+        until = self.now + self.shared.limits.turn_s
         unpack = HEAD.unpack_from
         while end - at >= 9:
             high, low, kind, flags, number = unpack(data, at)
@@ -199,7 +198,7 @@ class Connection(asyncio.Protocol):
                 read(self, flags, number & 0x7FFF_FFFF, payload)
             except StreamFault as fault:
                 self._reset(fault)
-            if self._turn >= turn_max:
+            if time.monotonic() > until:
                 self._yielded = True
                 self._set_reading()
                 if not self.outbox.paused:
@@ -220,7 +219,6 @@ class Connection(asyncio.Protocol):
         call = Call(head.path, head, self.peer, deadline)
         window = self.shared.limits.stream_window_bytes
         stream = self.streams[number] = Stream(number, head, method, call, window, self.outbox.initial, self.now)
-        self._turn += 1
         self.shared.tally["calls"] += 1
         return stream
 
@@ -232,7 +230,6 @@ class Connection(asyncio.Protocol):
         else:
             extra = _ACCEPTED if refusal.status is Status.UNIMPLEMENTED else b""
             block = trailers_only(refusal.http_status, refusal.status, refusal.message, extra)
-        self._turn += 1
         self.shared.tally["calls"] += 1
         self.outbox.refuse(number, block)
         if not remote_ended:
@@ -299,7 +296,7 @@ class Connection(asyncio.Protocol):
             stream.task = None
             if stream.gone:
                 self.orphans -= 1
-        self._close_if_done()
+        self._flush()
 
     def _reset(self, fault: StreamFault) -> None:
         if fault.stream > self.last_stream:
@@ -322,10 +319,9 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if not self._lost:
+        if not self._closing:
             self.outbox.flush()
-            if self.leaving or self.refusing:
-                self._close_if_done()
+            self._close_if_done()
 
     def close(self, code: ErrorCode, what: str) -> None:
         """Say why, and go: what is under way is given up."""
@@ -341,10 +337,10 @@ class Connection(asyncio.Protocol):
         self.outbox.flush()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self.loop.call_later(_LINGER_S, self.transport.close)
+            self._closing_soon = self.loop.call_later(_LINGER_S, self.transport.close)
         else:
             self.transport.close()
-        self.loop.call_later(2 * _LINGER_S, self.abort)
+        self._ending = self.loop.call_later(2 * _LINGER_S, self.abort)
 
     def abort(self) -> None:
         """End it without a word."""
@@ -376,7 +372,7 @@ class Connection(asyncio.Protocol):
             self._closing = True
             self.outbox.flush()
             self.transport.close()
-            self.loop.call_later(self.shared.limits.stalled_s, self.abort)
+            self._ending = self.loop.call_later(self.shared.limits.stalled_s, self.abort)
 
     def _tick(self) -> None:
         self._ticking = self.loop.call_later(_TICK_S, self._tick)

@@ -57,6 +57,13 @@ class Head:
         self._raw = raw
         self._decoded: tuple[tuple[str, str | bytes], ...] | None = None
 
+    def within(self, timeout: bytes, limits: Limits) -> Head:
+        """The same head with the value of a `grpc-timeout`."""
+        head = Head(self.path, self._raw)
+        head.encoding, head.content_length, head._decoded = self.encoding, self.content_length, self._decoded
+        head.refusal = self.refusal or _timeout(head, timeout, limits)
+        return head
+
     @property
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """See rule 3."""
@@ -109,7 +116,6 @@ def _binary(_: Head, value: bytes, __: Limits) -> Refusal | None:
 
 
 _READ: dict[bytes, Callable[[Head, bytes, Limits], Refusal | None]] = {
-    b"grpc-timeout": _timeout,
     b"grpc-encoding": _encoding,
     b"content-type": _content_type,
     b"content-length": _content_length,

@@ -36,8 +36,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connection_window_bytes: int = 4 << 20
     unsent_bytes_high: int = 256 << 10
     """Above this much unsent, nothing is read and no reply begun."""
-    inline_calls_a_turn: int = 64
-    """Calls answered in one go before other connections have their turn."""
+    turn_s: float = 0.004
+    """How long one connection's frames are read before others have their turn."""
     handshake_s: float = 10.0
     """For TLS, and again for the first SETTINGS."""
     request_s: float = 60.0

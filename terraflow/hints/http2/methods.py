@@ -5,14 +5,14 @@
    the server's `on_fault`.
 3. `Inline` runs on the event loop, in the middle of a read: it never waits and takes microseconds. It is called even
    when the deadline has passed, and decides itself what to answer then. All the others are cancelled at their
-   deadline, and when the caller leaves.
+   deadline, and when the caller leaves. A request of which `later` makes a coroutine runs as a `Unary` one.
 4. Requests of a stream arrive as they are asked for, replies leave as the caller reads them: iterating waits, in both
    directions. A handler that is done before the requests are leaves the rest unread.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class Inline:
     handle: Callable[[Any, Call], Any]
     parse: Parse = unchanged
     serialize: Serialize = unchanged
+    later: Callable[[Any, Call], Coroutine[Any, Any, Any] | None] | None = None
+    """Asked first, where there is one; None: `handle` it."""
 
 
 @dataclass(frozen=True, slots=True)

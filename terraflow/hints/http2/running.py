@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,9 @@ def answer_inline(connection: Connection, stream: Stream, message: bytes) -> Non
         connection.fail(stream, Status.INTERNAL, "the request cannot be parsed")
         return
     try:
+        if method.later is not None and (waiting := method.later(request, stream.call)) is not None:
+            _run_task(connection, stream, _run(connection, stream, _one_reply(connection, stream, waiting)))
+            return
         reply = method.serialize(method.handle(request, stream.call))
     except GrpcError as refused:
         connection.fail(stream, refused.status, refused.message)
@@ -38,9 +41,14 @@ def answer_inline(connection: Connection, stream: Stream, message: bytes) -> Non
 
 def start(connection: Connection, stream: Stream, message: bytes | None) -> None:
     """Run the call in a task; `message` is its one request, None when it streams."""
-    task = connection.loop.create_task(_run(connection, stream, message))
+    _run_task(connection, stream, _run(connection, stream, _shaped(connection, stream, message)))
+
+
+def _run_task(connection: Connection, stream: Stream, run: Coroutine[Any, Any, None]) -> None:
+    task = connection.loop.create_task(run)
     stream.task = task
     connection.tasks.add(task)
+    task.add_done_callback(lambda _: connection.task_done(stream))
     left = stream.call.remaining_s()
     if left is not None:
         stream.timer = connection.loop.call_later(max(left, 0.0), expire, connection, stream)
@@ -54,9 +62,13 @@ def expire(connection: Connection, stream: Stream) -> None:
         connection.outbox.flush()
 
 
-async def _run(connection: Connection, stream: Stream, message: bytes | None) -> None:
+async def _shaped(connection: Connection, stream: Stream, message: bytes | None) -> None:
+    await _SHAPES[type(stream.method)](connection, stream, _parsed(stream, message))
+
+
+async def _run(connection: Connection, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
     try:
-        await _SHAPES[type(stream.method)](connection, stream, _parsed(stream, message))
+        await work
     except GrpcError as refused:
         connection.fail(stream, refused.status, refused.message)
     except asyncio.CancelledError:
@@ -64,9 +76,6 @@ async def _run(connection: Connection, stream: Stream, message: bytes | None) ->
         raise
     except Exception as broken:
         connection.broken(stream, broken)
-    finally:
-        connection.task_done(stream)
-        connection.flush_soon()
 
 
 def _parsed(stream: Stream, message: bytes | None) -> Any:
