@@ -27,7 +27,8 @@ def answer_inline(connection: Connection, stream: Stream, message: bytes) -> Non
         connection.fail(stream, Status.INTERNAL, "the request cannot be parsed")
         return
     try:
-        if method.later is not None and (waiting := method.later(request, stream.call)) is not None:
+        later = method.later if isinstance(method, Inline) else None
+        if later is not None and (waiting := later(request, stream.call)) is not None:
             _run_task(connection, stream, _run(connection, stream, _one_reply(connection, stream, waiting)))
             return
         reply = method.serialize(method.handle(request, stream.call))

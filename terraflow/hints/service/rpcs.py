@@ -13,15 +13,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from typing import Any
 
 from terraflow.hints.disagg import PDQuery
 from terraflow.hints.http2.call import Call
 from terraflow.hints.http2.methods import ClientStream, Inline, Methods, ServerStream, Unary
 from terraflow.hints.http2.status import GrpcError, Status
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Answer
+from terraflow.hints.lookup import Answer, Tokenizers
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.render import render_template
 from terraflow.hints.service.identity import NOBODY, Caller, Identities, TokenInvalid, names_of
@@ -36,6 +37,23 @@ STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
 """Open streams of each kind; a report's costs a task, the others a queue and a listener, too."""
 
 
+LONG_TEXT = 2_048
+"""Characters that are tokenized within a millisecond, more or less."""
+TOKENIZING_MAX = 16
+"""Long texts in threads at a time; one more is answered without a hint at once."""
+
+
+class Tokenized:
+    """A tokenizer for the one text that has been through the real one."""
+
+    def __init__(self, token_ids: Sequence[int] | None) -> None:
+        self._token_ids = token_ids
+
+    def prompt(self, model: str, text: str) -> Sequence[int] | None:
+        """What came of it."""
+        return self._token_ids
+
+
 class HintService:
     """The RPCs over the live hints."""
 
@@ -46,12 +64,16 @@ class HintService:
         self.metrics = metrics
         self._identities = identities
         self._namespace_key = namespace_key
+        self._tokenizing = 0
 
     def methods(self) -> Methods:
         """The server's table."""
         return {
             f"/{SERVICE}/LookupRoute": Inline(
-                self.lookup_route, pb.LookupRouteRequest.FromString, pb.LookupRouteResponse.SerializeToString
+                self.lookup_route,
+                pb.LookupRouteRequest.FromString,
+                pb.LookupRouteResponse.SerializeToString,
+                self.lookup_long_text,
             ),
             f"/{SERVICE}/LookupPDRoute": Inline(
                 self.lookup_pd_route, pb.LookupPDRouteRequest.FromString, pb.LookupPDRouteResponse.SerializeToString
@@ -82,6 +104,34 @@ class HintService:
         begun = live.clock.monotonic()
         foreign = not self._reader(call).sees(request.tenant_id)
         answer = live.lookup(parse_query(request, foreign=foreign), call.deadline)
+        return self._answered(request.model_id, answer, begun)
+
+    def lookup_long_text(
+        self, request: pb.LookupRouteRequest, call: Call
+    ) -> Coroutine[Any, Any, pb.LookupRouteResponse] | None:
+        """The lookup of a text that takes long to tokenize; None for any other."""
+        text, tokenizers = request.prompt_text, self.live.tokenizers
+        if len(text) < LONG_TEXT or tokenizers is None or request.prefix_hash or request.token_ids:
+            return None
+        if request.block_hashes and self.live.policies.policy(request.tenant_id).chain_matching:
+            return None
+        foreign = not self._reader(call).sees(request.tenant_id)
+        return None if foreign else self._tokenized(request, tokenizers, call)
+
+    async def _tokenized(
+        self, request: pb.LookupRouteRequest, tokenizers: Tokenizers, call: Call
+    ) -> pb.LookupRouteResponse:
+        begun = self.live.clock.monotonic()
+        token_ids: Sequence[int] | None = None
+        if self._tokenizing < TOKENIZING_MAX:
+            self._tokenizing += 1
+            try:
+                token_ids = await asyncio.to_thread(tokenizers.prompt, request.model_id, request.prompt_text)
+            finally:
+                self._tokenizing -= 1
+        else:
+            self.metrics.refused["tokenizing"] += 1
+        answer = self.live.lookup(parse_query(request, foreign=False), call.deadline, Tokenized(token_ids))
         return self._answered(request.model_id, answer, begun)
 
     def _answered(self, model: str, answer: Answer, begun: float) -> pb.LookupRouteResponse:
