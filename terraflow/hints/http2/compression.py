@@ -1,8 +1,8 @@
 """Header compression on one connection: blocks to heads by hpack, and the server's own blocks.
 
 1. A block that was decoded without changing the dynamic table means the same until the table changes: its head is kept
-   by the block's bytes. Clients repeat themselves, so the hot path decodes nothing; a caller whose deadline differs from
-   call to call pays for decoding alone, since heads are also kept by their fields without it.
+   by the block's bytes. Clients repeat themselves, so the hot path decodes nothing. Heads are also kept by their fields
+   without the deadline, which differs from call to call with some clients: those pay for decoding alone.
 2. The server's own blocks use neither the dynamic table nor Huffman codes: each is the same bytes on every connection.
    After the peer has set a table size, the next block says that the table is empty (RFC 7541, section 4.2).
 """
@@ -75,7 +75,7 @@ class HeaderReader:
 
     def _fields(self, block: bytes) -> Sequence[tuple[bytes, bytes]]:
         try:
-            return self._decoder.decode(block, raw=True)
+            return list(self._decoder.decode(block, raw=True))
         except (HPACKError, IndexError, ValueError) as refused:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded") from refused
 

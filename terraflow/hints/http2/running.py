@@ -18,18 +18,16 @@ _REPLIES_A_TURN = 64
 """Replies that a handler which never waits may give before others have their turn."""
 
 
-def answer_inline(connection: Connection, stream: Stream, message: bytes) -> None:
+def answer_inline(connection: Connection, stream: Stream, method: Inline, message: bytes) -> None:
     """The whole call."""
-    method = stream.method
     try:
         request = method.parse(message)
     except Exception:
         connection.fail(stream, Status.INTERNAL, "the request cannot be parsed")
         return
     try:
-        later = method.later if isinstance(method, Inline) else None
-        if later is not None and (waiting := later(request, stream.call)) is not None:
-            _run_task(connection, stream, _run(connection, stream, _one_reply(connection, stream, waiting)))
+        if method.later is not None and (later := method.later(request, stream.call)) is not None:
+            start(connection, stream, None, later)
             return
         reply = method.serialize(method.handle(request, stream.call))
     except GrpcError as refused:
@@ -40,16 +38,20 @@ def answer_inline(connection: Connection, stream: Stream, message: bytes) -> Non
         connection.outbox.answer(stream, reply)
 
 
-def start(connection: Connection, stream: Stream, message: bytes | None) -> None:
-    """Run the call in a task; `message` is its one request, None when it streams."""
-    _run_task(connection, stream, _run(connection, stream, _shaped(connection, stream, message)))
-
-
-def _run_task(connection: Connection, stream: Stream, run: Coroutine[Any, Any, None]) -> None:
-    task = connection.loop.create_task(run)
+def start(
+    connection: Connection, stream: Stream, message: bytes | None, later: Coroutine[Any, Any, Any] | None = None
+) -> None:
+    """Run the call in a task; `message` is its one request, None when it streams or when `later` makes the reply."""
+    task = connection.loop.create_task(_run(connection, stream, message, later))
     stream.task = task
     connection.tasks.add(task)
-    task.add_done_callback(lambda _: connection.task_done(stream))
+
+    def done(_: asyncio.Task[None]) -> None:
+        if later is not None:
+            later.close()
+        connection.task_done(stream)
+
+    task.add_done_callback(done)
     left = stream.call.remaining_s()
     if left is not None:
         stream.timer = connection.loop.call_later(max(left, 0.0), expire, connection, stream)
@@ -63,13 +65,14 @@ def expire(connection: Connection, stream: Stream) -> None:
         connection.outbox.flush()
 
 
-async def _shaped(connection: Connection, stream: Stream, message: bytes | None) -> None:
-    await _SHAPES[type(stream.method)](connection, stream, _parsed(stream, message))
-
-
-async def _run(connection: Connection, stream: Stream, work: Coroutine[Any, Any, None]) -> None:
+async def _run(
+    connection: Connection, stream: Stream, message: bytes | None, later: Coroutine[Any, Any, Any] | None
+) -> None:
     try:
-        await work
+        if later is not None:
+            await _one_reply(connection, stream, later)
+        else:
+            await _SHAPES[type(stream.method)](connection, stream, _parsed(stream, message))
     except GrpcError as refused:
         connection.fail(stream, refused.status, refused.message)
     except asyncio.CancelledError:
@@ -88,23 +91,32 @@ def _parsed(stream: Stream, message: bytes | None) -> Any:
         raise GrpcError(Status.INTERNAL, "the request cannot be parsed") from refused
 
 
-async def requests(connection: Connection, stream: Stream) -> AsyncIterator[Any]:
+class Requests:
     """The requests of a stream, parsed; ends with the caller's half-close."""
-    while True:
-        message = connection.intake.take(stream)
-        if message is not None:
-            connection.flush_soon()
-            yield _parsed(stream, message)
-        elif stream.remote_ended or stream.gone:
-            if stream.incoming:
-                raise GrpcError(Status.INTERNAL, "a message is cut short")
-            return
-        else:
+
+    __slots__ = ("_connection", "_stream")
+
+    def __init__(self, connection: Connection, stream: Stream) -> None:
+        self._connection = connection
+        self._stream = stream
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        connection, stream = self._connection, self._stream
+        while (message := connection.intake.take(stream)) is None:
+            if stream.remote_ended or stream.gone:
+                if stream.incoming:
+                    raise GrpcError(Status.INTERNAL, "a message is cut short")
+                raise StopAsyncIteration
             stream.request_came = connection.loop.create_future()
             try:
                 await stream.request_came
             finally:
                 stream.request_came = None
+        connection.flush_soon()
+        return _parsed(stream, message)
 
 
 async def _send(connection: Connection, stream: Stream, replies: Any) -> None:
@@ -141,7 +153,7 @@ async def _unary(connection: Connection, stream: Stream, request: Any) -> None:
 
 
 async def _client_stream(connection: Connection, stream: Stream, _: Any) -> None:
-    await _one_reply(connection, stream, stream.method.handle(requests(connection, stream), stream.call))
+    await _one_reply(connection, stream, stream.method.handle(Requests(connection, stream), stream.call))
 
 
 async def _server_stream(connection: Connection, stream: Stream, request: Any) -> None:
@@ -149,7 +161,7 @@ async def _server_stream(connection: Connection, stream: Stream, request: Any) -
 
 
 async def _bidi(connection: Connection, stream: Stream, _: Any) -> None:
-    await _send(connection, stream, stream.method.handle(requests(connection, stream), stream.call))
+    await _send(connection, stream, stream.method.handle(Requests(connection, stream), stream.call))
 
 
 _SHAPES: dict[type, Callable[[Connection, Stream, Any], Awaitable[None]]] = {
@@ -162,7 +174,8 @@ _SHAPES: dict[type, Callable[[Connection, Stream, Any], Awaitable[None]]] = {
 
 def whole(connection: Connection, stream: Stream, message: bytes) -> None:
     """The one request of a call has come in full."""
-    if type(stream.method) is Inline:
-        answer_inline(connection, stream, message)
+    method = stream.method
+    if type(method) is Inline:
+        answer_inline(connection, stream, method, message)
     else:
         start(connection, stream, message)
