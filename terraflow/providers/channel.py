@@ -67,6 +67,20 @@ class Channel:
         response = await self._post(body, timeout_s, "text/event-stream")
         return EventStream(response, self._endpoint.lingering)
 
+    async def answers(self, path: str, timeout_s: float) -> bool:
+        """Whether the endpoint answers a GET of a path at all, with anything but a fault of its own."""
+        endpoint = self._endpoint
+        if not endpoint.permitted:
+            return False
+        timeout = aiohttp.ClientTimeout(total=timeout_s, ceil_threshold=_NO_CEILING)
+        try:
+            async with endpoint.session.get(
+                URL(endpoint.place.base + path), headers=self._headers, allow_redirects=False, timeout=timeout
+            ) as response:
+                return response.status < 500
+        except NETWORK:
+            return False
+
     async def _post(self, body: bytes, timeout_s: float, accept: str) -> aiohttp.ClientResponse:
         endpoint = self._endpoint
         if not endpoint.permitted:

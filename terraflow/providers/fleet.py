@@ -4,12 +4,16 @@
    call is made.
 2. One call is one attempt on one replica: what follows its failure is the gateway's to decide, which is told whether
    another replica could take the call.
-3. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
+3. A replica that could not be reached is looked at now and then, beside the requests, until it answers: no request is
+   spent on finding out.
+4. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +22,18 @@ from terraflow.core.reasons import Lookup
 from terraflow.ports.hints import Hint, Prefix, Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, Placement, Provider, ProviderFailure
-from terraflow.providers.replicas import FAULTS_MAX, Seat, another, choose, member_of
+from terraflow.providers.replicas import FAULTS_MAX, UNREACHED, Seat, another, choose, member_of
+
+LOOK_EVERY_S = 0.5
+"""How often an unreachable replica is looked at."""
+
+
+class Member(Provider, Protocol):
+    """One replica's provider."""
+
+    async def answers(self) -> bool:
+        """Whether the engine is there. MUST NOT raise."""
+        ...
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +48,7 @@ class FleetProvider:
     """A fleet's capability; see `ports.upstream.Provider`."""
 
     def __init__(
-        self, capability: Capability, seats: Sequence[Seat], providers: Sequence[Provider], advice: Advice, clock: Clock
+        self, capability: Capability, seats: Sequence[Seat], providers: Sequence[Member], advice: Advice, clock: Clock
     ) -> None:
         """`providers` are those of `seats`, in the same order."""
         assert capability.fleet is not None
@@ -44,6 +59,7 @@ class FleetProvider:
         self._providers = tuple(providers)
         self._advice = advice
         self._clock = clock
+        self._looking: dict[str, asyncio.Task[None]] = {}
 
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
@@ -55,7 +71,7 @@ class FleetProvider:
             held = True
             return answer
         except ProviderFailure as failed:
-            self._failed(seat, failed, call)
+            self._failed(at, failed, call)
             raise
         finally:
             self._ended(seat, prefix, held)
@@ -71,7 +87,7 @@ class FleetProvider:
                 yield chunk
             seat.succeeded()
         except ProviderFailure as failed:
-            self._failed(seat, failed, call)
+            self._failed(at, failed, call)
             raise
         finally:
             self._ended(seat, prefix, held)
@@ -79,6 +95,10 @@ class FleetProvider:
 
     async def close(self) -> None:
         """Close every replica's provider. Idempotent."""
+        looking = tuple(self._looking.values())
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         for provider in self._providers:
             await provider.close()
 
@@ -122,11 +142,23 @@ class FleetProvider:
         if prefix is not None and self._advice.hints is not None:
             self._advice.hints.ended(prefix, seat.id, held)
 
-    def _failed(self, seat: Seat, failed: ProviderFailure, call: Call) -> None:
-        if failed.failure in FAULTS_MAX:
-            now = self._clock.monotonic()
-            seat.failed(failed.failure, now, failed.retry_after_s)
-            failed.elsewhere = another(self._seats, seat, call.failed_replicas, now)
+    def _failed(self, at: int, failed: ProviderFailure, call: Call) -> None:
+        if failed.failure not in FAULTS_MAX:
+            return
+        seat, now = self._seats[at], self._clock.monotonic()
+        seat.failed(failed.failure, now, failed.retry_after_s)
+        failed.elsewhere = another(self._seats, seat, call.failed_replicas, now)
+        if failed.failure in UNREACHED and seat.id not in self._looking:
+            looking = asyncio.create_task(self._look(at))
+            self._looking[seat.id] = looking
+            looking.add_done_callback(lambda _: self._looking.pop(seat.id, None))
+
+    async def _look(self, at: int) -> None:
+        seat = self._seats[at]
+        while seat.faults:
+            await self._clock.sleep(LOOK_EVERY_S)
+            if await self._providers[at].answers():
+                seat.succeeded()
 
 
 async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> Hint | None:

@@ -12,6 +12,8 @@ from terraflow.providers.openai_wire import ChunkParser, parse_answer, request_b
 from terraflow.providers.outbound import Endpoint, Outbound
 
 DEFAULT_ENDPOINT = "https://api.openai.com/v1"
+ANSWERS_S_MAX = 1.0
+"""An engine under full load lists its models within milliseconds."""
 
 
 class OpenAiProvider:
@@ -50,6 +52,10 @@ class OpenAiProvider:
                 raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
         finally:
             events.close()
+
+    async def answers(self) -> bool:
+        """Whether the engine is there: it lists its models, or refuses to."""
+        return await self._channel.answers("/models", ANSWERS_S_MAX)
 
     async def close(self) -> None:
         """Let go of the endpoint. Idempotent."""

@@ -8,7 +8,8 @@
    which nothing is known goes to the least busy.
 4. Whoever is chosen for its cache and is far busier than the least busy gives way to it: a cache that everybody wants
    must not become everybody's queue.
-5. A replica rests when it cannot be reached, or fails several times in a row, and longer each time. A success ends it.
+5. A replica rests when it cannot be reached, or fails several times in a row, and longer each time. A success ends it,
+   and so does, for one that could not be reached, its first sign of life (see `fleet`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ BUSY_SLACK = 8
 """Rule 4: busier than twice the least busy, and by more than a few calls, which no queue is made of."""
 REST_FIRST_S = 1.0
 REST_MAX_S = 30.0
+UNREACHED = (Failure.CONNECT, Failure.CUT_OFF)
+UNREACHED_REST_S = 10.0
+"""How long a replica rests that cannot be reached, unless it shows a sign of life before."""
 
 # fmt: off
 FAULTS_MAX: dict[Failure, int] = {
@@ -83,7 +87,8 @@ class Seat(msgspec.Struct):
         self.faults += 1
         over = self.faults - FAULTS_MAX[failure]
         if over >= 0:
-            rest = max(REST_FIRST_S * 2 ** min(over, 5), retry_after_s or 0.0)
+            first = UNREACHED_REST_S if failure in UNREACHED else REST_FIRST_S
+            rest = max(first * 2 ** min(over, 5), retry_after_s or 0.0)
             self.rests_until = now + min(rest, REST_MAX_S)
 
 

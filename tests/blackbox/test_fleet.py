@@ -135,7 +135,7 @@ def test_a_killed_engine_fails_no_request_and_is_used_again_when_it_is_back(
         with again(tmp_path, three[0]):
             load.run(60)
             back = time.monotonic() + 20
-            while ask(caller, f"{LONG} {time.monotonic()}")["replica"] != "engine-0":
+            while ask(caller, f"{time.monotonic()} {LONG}")["replica"] != "engine-0":
                 assert time.monotonic() < back
     assert load.refused == []
     used = Counter(place["replica"] for one in load.answered for place in placements(caller, one))

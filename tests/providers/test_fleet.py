@@ -188,6 +188,25 @@ async def test_a_dead_replica_fails_one_call_that_says_so_and_then_rests() -> No
         assert board.told[:2] == [("sent", "r1", None), ("ended", "r1", False)]
 
 
+async def test_a_replica_that_is_back_is_found_beside_the_requests() -> None:
+    reply = says(200, answers("hi"))
+    async with engines(reply, reply) as vendors:
+        gone = vendors[1].port
+        await vendors[1].stop()
+        async with opened(fleet([vendors[0].port, gone]), Board(ranks(("r1", 9_999)))) as provider:
+            with pytest.raises(ProviderFailure):
+                await provider.complete(call(messages=LONG))
+            back = Vendor(reply)
+            back._server = await asyncio.start_server(back._serve, "127.0.0.1", gone)
+            async with back, asyncio.timeout(5):
+                await back.asked.wait()
+                await asyncio.sleep(0.1)
+                assert back.requests[0].line.startswith("GET /v1/models")
+                asked, places = recorded(call(messages=LONG))
+                await provider.complete(asked)
+                assert places[0].replica == "r1"
+
+
 async def test_when_every_replica_is_dead_the_last_failure_is_the_capabilitys() -> None:
     async with engines(hangs_up, hangs_up) as vendors, opened(fleet(ports(vendors)), Board()) as provider:
         failed: list[str] = []
