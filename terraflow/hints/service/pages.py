@@ -1,0 +1,72 @@
+"""What the two HTTP listeners answer.
+
+1. Public: `/healthz` (the process answers), `/readyz` (it is in service), `/metrics`.
+2. Internal: `GET /snapshot`, `POST|PUT /policy`, `POST /probe`, and what the service adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from aiohttp import web
+
+from terraflow.hints.live import LiveHints
+from terraflow.hints.policy.posted import BODY_BYTES_MAX
+from terraflow.hints.policy.problems import PoliciesRefused
+from terraflow.hints.policy.sources import PolicySources
+from terraflow.hints.service.http import Refused, Respond, Routes, json_response, read_body
+from terraflow.hints.service.overview import overview
+from terraflow.hints.service.probe import ProbeRequest, run_probe
+
+PROBE_BYTES_MAX = 4096
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def public_routes(metrics: Callable[[], Awaitable[bytes]], unready: Callable[[], str]) -> Routes:
+    """`metrics` renders the exposition off the loop; `unready` says why not to send traffic here, "" when one may."""
+
+    async def healthz(_request: web.BaseRequest) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.BaseRequest) -> web.Response:
+        why = unready()
+        return web.Response(text=f"{why}\n" if why else "ok\n", status=503 if why else 200)
+
+    async def exposition(_request: web.BaseRequest) -> web.Response:
+        return web.Response(body=await metrics(), headers={"Content-Type": METRICS_TYPE})
+
+    return {"/healthz": {"GET": healthz}, "/readyz": {"GET": readyz}, "/metrics": {"GET": exposition}}
+
+
+def internal_routes(
+    live: LiveHints, sources: PolicySources, more: Mapping[str, Mapping[str, Respond]] | None = None
+) -> Routes:
+    """`more` are the service's own routes beside these."""
+
+    async def snapshot(_request: web.BaseRequest) -> web.Response:
+        return json_response(overview(live))
+
+    async def policy(request: web.BaseRequest) -> web.Response:
+        raw = await read_body(request, BODY_BYTES_MAX)
+        try:
+            sources.post(raw)
+        except PoliciesRefused as refused:
+            problems = [{"field": problem.field, "rule": problem.rule} for problem in refused.problems]
+            raise Refused(400, "the policies are refused and nothing changed", problems=problems) from None
+        return web.Response(status=204)
+
+    async def probe(request: web.BaseRequest) -> web.Response:
+        raw = await read_body(request, PROBE_BYTES_MAX)
+        try:
+            asked = msgspec.json.decode(raw, type=ProbeRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(400, f"no probe: {error}") from None
+        return json_response(run_probe(live, asked))
+
+    return {
+        "/snapshot": {"GET": snapshot},
+        "/policy": {"POST": policy, "PUT": policy},
+        "/probe": {"POST": probe},
+        **(more or {}),
+    }
