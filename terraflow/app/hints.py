@@ -17,6 +17,7 @@ from typing import Any
 
 from terraflow.app.hints_opening import (
     open_identities,
+    open_internal_token,
     open_policies,
     open_tls,
     open_tokenizers,
@@ -32,7 +33,10 @@ from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 from terraflow.hints.policy.sources import PolicySources
+from terraflow.hints.service.explaining import explain_routes
+from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.pages import internal_routes, public_routes
 from terraflow.hints.service.rpcs import SERVICE, HintService
 from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
 from terraflow.ports.runtime import Clock
@@ -86,6 +90,31 @@ class RunningHints:
             self.closing.push_async_callback(self._write_snapshot)
             self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
         self._background(self._again(settings.sweep_interval_s, self._sweep))
+
+    async def listen_http(self) -> None:
+        """Answer operators and orchestrators. Raises CannotStart, KeyUnusable."""
+        settings, token = self.settings, open_internal_token(self.settings)
+        public = public_routes(self.metrics.exposition, self._unready)
+        internal = internal_routes(self.live, self.policies, explain_routes(self.live))
+        for name, routes, host, port, guard in (
+            ("http", public, settings.http_host, settings.http_port, None),
+            ("internal", internal, settings.internal_host, settings.internal_port, token.encode()),
+        ):
+            listener = Listener(
+                routes,
+                host=host,
+                port=port,
+                token=guard,
+                insecure_plaintext=guard is None or settings.insecure_plaintext,
+            )
+            try:
+                self.ports[name] = await listener.start()
+            except OSError as trouble:
+                raise cannot_listen(f"{name}_host", host, port, trouble) from None
+            self.closing.push_async_callback(listener.stop)
+
+    def _unready(self) -> str:
+        return "" if self.ready else "starting, or stopping"
 
     async def listen(self) -> None:
         """Answer calls. Raises CannotStart, KeyUnusable."""
@@ -163,6 +192,8 @@ async def open_hints(
     """
     running = RunningHints(settings, clock, assigned)
     try:
+        if listen:
+            await running.listen_http()
         await running.open()
         if listen:
             await running.listen()

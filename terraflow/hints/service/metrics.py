@@ -20,11 +20,14 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from terraflow.core.reasons import Lookup, Render
-from terraflow.hints.index.index import Index, Ingested
+from terraflow.hints.index.index import Cause, Index, Ingested
 
 LABELS_MAX = 512
 OTHER = "other"
 BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+
+OWN_REMOVALS = (Cause.CAP, Cause.TTL)
+"""What the reference counts as evictions of the index; quotas are the tenants', events and clears the producers'."""
 
 Collect = Callable[[], Iterable[Family]]
 
@@ -173,15 +176,20 @@ class Metrics(Collector):
             "Entries that the index removed by itself.",
             labels=["algorithm", "reason"],
         )
+        removed: Counter[str] = Counter()
         for (algorithm, reason), count in sorted(self._indexed.removals.items()):
-            evictions.add_metric([algorithm, reason], count)
+            removed[reason] += count
+            if reason in OWN_REMOVALS:
+                evictions.add_metric([algorithm, reason], count)
         yield evictions
+        yield _counted("removed", "Entries that left the index, by cause.", "cause", removed)
         tenants = CounterMetricFamily(
             "inferencecache_tenant_evictions", "Keys that a tenant lost, by cause.", labels=["tenant_id", "reason"]
         )
         summed: Counter[tuple[str, str]] = Counter()
         for (tenant, reason), count in sorted(self._indexed.tenant_removals.items()):
-            summed[self.tenants.of(tenant), reason] += count
+            if reason == Cause.QUOTA:
+                summed[self.tenants.of(tenant), reason] += count
         for (tenant, reason), count in summed.items():
             tenants.add_metric([tenant, reason], count)
         yield tenants
