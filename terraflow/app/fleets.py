@@ -7,23 +7,41 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from terraflow.app.opening import CannotStart, naming
-from terraflow.app.settings import Settings
+from terraflow.app.settings import BadSettings, Settings
 from terraflow.contracts.capability import Capability
 from terraflow.hints.content import SCHEME, ContentPrefixes
+from terraflow.hints.tokenized import TokenPrefixes, Tokens
 from terraflow.ports.hints import Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
 from terraflow.providers.fleet import Advice
 
+log = logging.getLogger("terraflow.fleets")
+
+SHARE_MIN = 0.05
+"""What a match must be of a request inside a plane, unless the service's own settings say more."""
+
 
 class Fleets:
-    """The advice of every fleet."""
+    """The advice of every fleet. `stop` ends what was opened for it."""
 
-    def __init__(self, hints: ReplicaHints | None, deadline_s: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        hints: ReplicaHints | None,
+        stop: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._hints = hints
-        self._deadline_s = deadline_s
+        self._deadline_s = settings.hint_deadline_ms / 1000
+        self._tokenizers = Path(settings.tokenizers_dir) if settings.tokenizers_dir is not None else None
+        self._stop = stop
 
     def advise(self, capability: Capability) -> Advice:
         """The advice of a fleet's capability."""
@@ -33,37 +51,71 @@ class Fleets:
             names = [replica.id for replica in fleet.replicas if replica.enabled]
             model = fleet.hint_model or capability.model
             self._hints.joined(fleet.hint_tenant, model, fleet.scheme or SCHEME, names)
-        return Advice(prefixes=_prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
+        return Advice(prefixes=self._prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
 
     async def close(self) -> None:
         """Let go of the hint service. Idempotent."""
         if self._hints is not None:
             await self._hints.close()
+        if self._stop is not None:
+            await self._stop()
+
+    def _prefixes(self, capability: Capability) -> Prefixes:
+        fleet = capability.fleet
+        assert fleet is not None
+        model = fleet.hint_model or capability.model
+        known_as = {"tenant": fleet.hint_tenant, "model": model, "adapter": fleet.adapter}
+        tokens = None if fleet.tokenizer is None else self._tokens(capability.id, fleet.tokenizer)
+        if tokens is None:
+            return ContentPrefixes(**known_as)
+        assert fleet.tokenizer is not None and fleet.scheme is not None
+        return TokenPrefixes(tokens, fleet.tokenizer, scheme=fleet.scheme, block_tokens=fleet.block_tokens, **known_as)
+
+    def _tokens(self, capability: str, name: str) -> Tokens | None:
+        """A tokenizer that cannot be had costs cache misses, not the bundle that names it."""
+        from terraflow.hints.tokens.loaded import BYTES, LoadedTokenizers, TokenizerFault, TokenizerFiles
+
+        if name != BYTES and self._tokenizers is None:
+            log.error("capability %s names the tokenizer %s: set tokenizers_dir to where it is", capability, name)
+            return None
+        try:
+            where = BYTES if name == BYTES or self._tokenizers is None else str(self._tokenizers / name)
+            return LoadedTokenizers({name: TokenizerFiles(where)})
+        except TokenizerFault as fault:
+            log.error("capability %s is without its tokenizer: %s", capability, fault)
+            return None
 
 
-def open_fleets(settings: Settings, clock: Clock) -> Fleets:
-    """The advice as the settings say. Raises CannotStart."""
-    deadline_s = settings.hint_deadline_ms / 1000
+async def open_fleets(settings: Settings, clock: Clock) -> Fleets:
+    """The advice as the settings say. Raises CannotStart, KeyUnusable."""
     if settings.hints == "off":
-        return Fleets(None, deadline_s)
+        return Fleets(settings, None)
     if settings.hints == "inside":
-        return Fleets(_inside(clock), deadline_s)
-    return Fleets(_remote(settings, clock, deadline_s), deadline_s)
+        return await _inside(settings, clock)
+    return Fleets(settings, _remote(settings, clock))
 
 
-def _inside(clock: Clock) -> ReplicaHints:
+async def _inside(settings: Settings, clock: Clock) -> Fleets:
+    """The service in this process. It listens only when it has a settings file of its own, which says where."""
+    from terraflow.app.hints import open_hints
+    from terraflow.app.hints_settings import HintsSettings, load_hints_settings
     from terraflow.hints.assigned import Assigned
-    from terraflow.hints.index.index import Index
     from terraflow.hints.inside import InsideHints
-    from terraflow.hints.live import LiveHints
-    from terraflow.hints.rank import RankerConfig
 
-    return InsideHints(
-        LiveHints(index=Index(), clock=clock, ranker=RankerConfig(), assigned=Assigned(), share_min=0.05)
-    )
+    file = settings.hints_file
+    try:
+        own = HintsSettings() if file is None else load_hints_settings(Path(file), {})
+    except BadSettings as bad:
+        raise CannotStart(f"hints_file: {bad}") from None
+    changed: dict[str, Any] = {"minimum_matched_share": own.minimum_matched_share or SHARE_MIN}
+    if file is None or own.data_dir == HintsSettings().data_dir:
+        changed["data_dir"] = str(Path(settings.data_dir) / "hints")
+    own = msgspec.structs.replace(own, **changed)
+    running = await open_hints(own, clock, listen=file is not None, assigned=Assigned())
+    return Fleets(settings, InsideHints(running.live), running.stop)
 
 
-def _remote(settings: Settings, clock: Clock, deadline_s: float) -> ReplicaHints:
+def _remote(settings: Settings, clock: Clock) -> ReplicaHints:
     import grpc
 
     from terraflow.hints.client import RemoteHints
@@ -76,15 +128,10 @@ def _remote(settings: Settings, clock: Clock, deadline_s: float) -> ReplicaHints
         token = _read("hints_token_file", settings.hints_token_file).decode("ascii", "replace").strip()
         if not token or not token.isascii() or not token.isprintable():
             raise CannotStart(f"hints_token_file: {settings.hints_token_file} holds no token")
+    deadline_s = settings.hint_deadline_ms / 1000
     return RemoteHints(settings.hints, clock, try_timeout_s=deadline_s, credentials=credentials, token=token)
 
 
 def _read(setting: str, file: str) -> bytes:
     with naming(setting, Path(file)):
         return Path(file).read_bytes()
-
-
-def _prefixes(capability: Capability) -> Prefixes:
-    fleet = capability.fleet
-    assert fleet is not None
-    return ContentPrefixes(tenant=fleet.hint_tenant, model=fleet.hint_model or capability.model, adapter=fleet.adapter)

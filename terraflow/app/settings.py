@@ -101,6 +101,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     one that speaks `inferencecache.v1alpha1`. A fleet is served with any of them, also when none answers."""
     hint_deadline_ms: Positive = 5
     """How long a request may wait for a hint: what a wrong replica costs is a prefill, some hundred times that."""
+    tokenizers_dir: str | None = None
+    """A folder with a folder for each tokenizer that fleets name, as models are published: `tokenizer.json`, and the
+    chat template beside it."""
     hints_file: str | None = None
     """With `hints = "inside"`: the service's own settings file, for its policies, tokenizers and further feeds."""
     hints_tls: bool = False

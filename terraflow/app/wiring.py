@@ -114,7 +114,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         running = Running()
         with naming("data_dir", Path(settings.data_dir) / DATABASE):
             await recover(store, clock, running)
-        fleets = open_fleets(settings, clock)
+        fleets = await open_fleets(settings, clock)
         opened.push_async_callback(fleets.close)
         providers = OpenProviders(settings, clock, wrap.provider, fleets.advise)
         opened.push_async_callback(providers.close)
