@@ -107,14 +107,14 @@ def _on_block(connection: Connection, flags: int, number: int, block: bytes) -> 
         else:
             _begin(connection, flags, number, head)
         return
+    stream = connection.streams.get(number)
+    if stream is None and number not in connection.abandoned:
+        raise _fault("HEADERS on a stream that has ended", ErrorCode.STREAM_CLOSED)
     try:
         connection.reader.trailers(block)
     except Malformed as refused:
         raise StreamFault(number, ErrorCode.PROTOCOL_ERROR, str(refused)) from refused
-    stream = connection.streams.get(number)
     if stream is None:
-        if number not in connection.abandoned:
-            raise _fault("HEADERS on a stream that has ended", ErrorCode.STREAM_CLOSED)
         connection.spend("empties")
     elif stream.remote_ended:
         raise StreamFault(number, ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")

@@ -5,7 +5,8 @@
    the server's `on_fault`.
 3. `Inline` runs on the event loop, in the middle of a read: it never waits and takes microseconds. It is called even
    when the deadline has passed, and decides itself what to answer then. All the others are cancelled at their
-   deadline, and when the caller leaves. A request of which `later` makes a coroutine runs as a `Unary` one.
+   deadline, and when the caller leaves. A request of which `later` makes a coroutine runs in a task that only the
+   caller's leaving cancels: its deadline stays its own business.
 4. Requests of a stream arrive as they are asked for, replies leave as the caller reads them: iterating waits, in both
    directions. A handler that is done before the requests are leaves the rest unread.
 """

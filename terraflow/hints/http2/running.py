@@ -53,7 +53,7 @@ def start(
 
     task.add_done_callback(done)
     left = stream.call.remaining_s()
-    if left is not None:
+    if left is not None and later is None:
         stream.timer = connection.loop.call_later(max(left, 0.0), expire, connection, stream)
 
 
