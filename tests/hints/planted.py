@@ -1,0 +1,236 @@
+"""Faults of the lookup, planted one at a time: each a piece of its source replaced by a wrong one.
+
+The modules named in `MODULES` are read anew with the fault in them, beside the sound ones, which nobody loses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+MODULES = ("blocks", "question", "rank", "lookup")
+"""Of terraflow.hints, each before those that import it."""
+
+
+class Fault(NamedTuple):
+    """A row: what is wrong, in which module, which text stands there and which is put in its place."""
+
+    name: str
+    module: str
+    sound: str
+    wrong: str
+
+
+FAULTS = (
+    Fault("the probe's tenant is looked up", "lookup", "if look.query.tenant == PROBE_TENANT:", "if False:"),
+    Fault("a foreign tenant is looked up", "lookup", "if look.query.foreign else None", "if False else None"),
+    Fault("any chain satisfies requireChain", "lookup", "and well_formed(look.query))", ")"),
+    Fault("no chain satisfies requireChain", "lookup", "(look.query.block_hashes and ", "("),
+    Fault(
+        "minimumPrefixTokens is off by one", "lookup", "and look.input.tokens < least", "and look.input.tokens <= least"
+    ),
+    Fault("a short prompt is never looked up", "lookup", "if look.short and not look.policy.affinity", "if look.short"),
+    Fault("a short prompt may match", "lookup", "if not ranked or look.short or (", "if not ranked or ("),
+    Fault("a short prompt may be hot", "lookup", "look.floored or look.short or not", "look.floored or not"),
+    Fault("an empty scheme is looked up", "lookup", " and query.model and query.scheme:", " and query.model:"),
+    Fault("the share is off by one", "lookup", "if row.tokens >= least]", "if row.tokens > least]"),
+    Fault(
+        "minimumMatchedTokens is off by one",
+        "lookup",
+        "if row.matched_tokens >= enough]",
+        "if row.matched_tokens > enough]",
+    ),
+    Fault(
+        "the floor is above itself", "lookup", "ranked[0].score < float32(floor)", "ranked[0].score <= float32(floor)"
+    ),
+    Fault(
+        "the floor looks at the last", "lookup", "ranked[0].score < float32(floor)", "ranked[-1].score < float32(floor)"
+    ),
+    Fault(
+        "the floor drops one by one",
+        "lookup",
+        "(floor > 0 and ranked[0].score < float32(floor))",
+        "not (ranked := [row for row in ranked if row.score >= float32(floor)])",
+    ),
+    Fault("a floored hit may be hot", "lookup", "look.floored = True", "look.floored = False"),
+    Fault("a chain's miss may be hot", "lookup", "if look.input.chain or look.floored", "if look.floored"),
+    Fault("hot although it is switched off", "lookup", " or not look.policy.tenant_hot:", ":"),
+    Fault("affinity before UNKNOWN", "lookup", "    known,\n    affine,\n", "    affine,\n    known,\n"),
+    Fault(
+        "affinity before hot",
+        "lookup",
+        "    tenant_hot,\n    known,\n    affine,\n",
+        "    known,\n    affine,\n    tenant_hot,\n",
+    ),
+    Fault("a model is taken for a tenant", "lookup", "(Lookup.UNKNOWN_MODEL,", "(Lookup.UNKNOWN_TENANT,"),
+    Fault("a scheme is not told apart", "lookup", "(Lookup.UNKNOWN_HASH_SCHEME,", "(Lookup.NO_HINT,"),
+    Fault(
+        "an empty index is an unknown tenant",
+        "lookup",
+        "Known.NOTHING: (Lookup.NO_HINT,",
+        "Known.NOTHING: (Lookup.UNKNOWN_TENANT,",
+    ),
+    Fault("affinity although it is switched off", "lookup", "if not look.policy.affinity:\n", "if False:\n"),
+    Fault("affinity for a malformed chain", "lookup", "if not well_formed(query):", "if False:"),
+    Fault("a seed without lengths", "lookup", "return _EIGHT + _EIGHT.join(hashes)", 'return b"".join(hashes)'),
+    Fault("a seed of the last block", "lookup", "return _EIGHT + _EIGHT.join(hashes)", "return hashes[-1]"),
+    Fault(
+        "other bytes of the digest", "lookup", 'int.from_bytes(digest[:8], "big")', 'int.from_bytes(digest[-8:], "big")'
+    ),
+    Fault(
+        "a little-endian digest", "lookup", 'int.from_bytes(digest[:8], "big")', 'int.from_bytes(digest[:8], "little")'
+    ),
+    Fault(
+        "the adapter leaks into the scope",
+        "lookup",
+        "scope=Scope(query.tenant, query.model, query.scheme)",
+        "scope=Scope(query.tenant, query.model, query.scheme + query.adapter)",
+    ),
+    Fault(
+        "a chain of any adapter", "lookup", "look.index.chain(look.scope, adapter,", 'look.index.chain(look.scope, "",'
+    ),
+    Fault(
+        "an exact hash of any adapter",
+        "lookup",
+        "look.index.exact(look.scope, adapter,",
+        'look.index.exact(look.scope, "",',
+    ),
+    Fault("the adapter is echoed unread", "lookup", "query.adapter if look.consulted and", "query.adapter if"),
+    Fault(
+        "only the best replica is credited",
+        "lookup",
+        "for row in ranked if look.policy.eviction is Eviction.LFU else ranked[:1]:",
+        "for row in ranked[:1]:",
+    ),
+    Fault("the whole chain is credited", "lookup", "given.hashes[:blocks]", "given.hashes"),
+    Fault(
+        "what came too late is delivered",
+        "lookup",
+        "return _LATE if step is not reserved and expired() else decision",
+        "return decision",
+    ),
+    Fault(
+        "a late lookup of the probe times out",
+        "lookup",
+        "if step is not reserved and expired():\n            return",
+        "if expired():\n            return",
+    ),
+    Fault(
+        "ties go by small letters", "rank", "return -row.score, row.replica", "return -row.score, row.replica.lower()"
+    ),
+    Fault(
+        "ties go to the greater id",
+        "rank",
+        "return sorted(rows, key=_order)",
+        "return sorted(sorted(rows, key=_order)[::-1], key=lambda row: -row.score)",
+    ),
+    Fault(
+        "the future is fresher than now",
+        "rank",
+        "return 1.0 if age_s <= 0 else 1.0 - age_s / ttl_s",
+        "return 1.0 - age_s / ttl_s",
+    ),
+    Fault(
+        "old stats press on", "rank", "current = known is not None and known[1] > oldest", "current = known is not None"
+    ),
+    Fault(
+        "pressure makes scores negative",
+        "rank",
+        "max(0.0, 1.0 - float32(config.pressure_weight) * pressure)",
+        "1.0 - float32(config.pressure_weight) * pressure",
+    ),
+    Fault(
+        "negative pressure helps",
+        "rank",
+        "min(1.0, max(0.0, 1.0 - float32(config.pressure_weight) * pressure))",
+        "max(0.0, 1.0 - float32(config.pressure_weight) * pressure)",
+    ),
+    Fault(
+        "the threshold is tight",
+        "rank",
+        "0 < ttft_ms < config.slo_tight_ttft_ms",
+        "0 < ttft_ms <= config.slo_tight_ttft_ms",
+    ),
+    Fault("no SLO is tight", "rank", "0 < ttft_ms < config.slo_tight_ttft_ms", "ttft_ms < config.slo_tight_ttft_ms"),
+    Fault(
+        "a replica does not count itself",
+        "rank",
+        "distinguishing(_at_least(longest, count), total)",
+        "distinguishing(_at_least(longest, count) - 1, total)",
+    ),
+    Fault(
+        "all matches count for all",
+        "rank",
+        "distinguishing(_at_least(longest, count), total)",
+        "distinguishing(len(matched), total)",
+    ),
+    Fault("a replica alone tells nothing apart", "rank", "if total <= 1:", "if total <= 0:"),
+    Fault(
+        "factors in another order",
+        "rank",
+        "freshes), pressures), slos), powers)",
+        "pressures), freshes), slos), powers)",
+    ),
+    Fault("products in float64", "rank", 'return array("f", [a * b', 'return array("d", [a * b'),
+    Fault("a sum of zero matches", "rank", "if row.tokens > 0 and", "if row.tokens >= 0 and"),
+    Fault("the least hit rate is too low", "rank", "known[0].hit_rate < least", "known[0].hit_rate <= least"),
+    Fault("hot by freshness", "rank", "ones, ones, ones, scores, rates)", "ones, ones, ones, scores, recencies)"),
+    Fault("hot at any age", "rank", "now - known[1] >= max_age_s or", ""),
+    Fault("degraded counts in full", "rank", "config.degraded_weight if lost else 1.0", "1.0"),
+    Fault("tiers weigh the same", "rank", "config.tier_weights.get(tier, 1.0) for", "1.0 for"),
+    Fault("a hole in a chain", "question", " and all(hashes)", ""),
+    Fault("arrays of different length", "question", "len(hashes) == len(query.block_token_counts) and", ""),
+    Fault(
+        "token ids before an exact hash",
+        "question",
+        "if query.prefix_hash:",
+        "if query.prefix_hash and not query.token_ids:",
+    ),
+    Fault("text before token ids", "question", "if query.token_ids:", "if query.token_ids and not query.prompt_text:"),
+    Fault(
+        "an exact hash before a chain",
+        "question",
+        "if chained and chain_matching:",
+        "if chained and chain_matching and not query.prefix_hash:",
+    ),
+    Fault("a part block counts", "question", "tokens = len(keys) * block_tokens", "tokens = len(token_ids)"),
+    Fault(
+        "token ids are known by their first block",
+        "question",
+        "Input(exact=keys[-1], tokens=tokens)",
+        "Input(exact=keys[0], tokens=tokens)",
+    ),
+    Fault("a chain alone is no input", "question", "if chained:\n", "if False:\n"),
+    Fault("nothing is echoed", "question", "._replace(echo=token_ids)", ""),
+    Fault(
+        "the chain's sum is what the caller says", "question", "sum(counts), True)", "query.prefix_token_count, True)"
+    ),
+    Fault("another seed", "blocks", "SEED = 1337", "SEED = 1338"),
+    Fault("hashes on the wire are little-endian", "blocks", 'struct.Struct(">Q")', 'struct.Struct("<Q")'),
+    Fault("blocks are not chained", "blocks", "if parent is not None:", "if False:"),
+)
+
+
+@contextmanager
+def planted(fault: Fault) -> Iterator[Callable[..., Any]]:
+    """`decide_lookup` with the fault in it."""
+    names = [f"terraflow.hints.{module}" for module in MODULES]
+    sound = {name: importlib.import_module(name) for name in names}
+    try:
+        for module, name in zip(MODULES, names, strict=True):
+            source = Path(str(sound[name].__file__)).read_text("utf-8")
+            if module == fault.module:
+                assert fault.sound in source, f"there is no such text in {name}: {fault.sound}"
+                source = source.replace(fault.sound, fault.wrong)
+            faulty = ModuleType(name)
+            sys.modules[name] = faulty
+            exec(compile(source, f"{name}, planted", "exec"), faulty.__dict__)
+        decide: Callable[..., Any] = sys.modules["terraflow.hints.lookup"].decide_lookup
+        yield decide
+    finally:
+        sys.modules.update(sound)
