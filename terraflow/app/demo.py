@@ -6,8 +6,10 @@ import importlib.resources
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from ruamel.yaml import YAML
@@ -34,6 +36,9 @@ APPLICATION = "starter-app"
 _VALID = timedelta(days=365)
 _NOTE = "demo.json"
 
+Replicas = Sequence[dict[str, Any]]
+"""The members of a fleet, as a bundle writes them."""
+
 
 class NoDemoFolder(Exception):
     """The folder holds something that is not the demo's; it is left as it is."""
@@ -50,9 +55,9 @@ class DemoAnswers(msgspec.Struct, frozen=True):
     public_key: str
 
 
-def make_workspace(settings: Settings, *, bench: bool) -> str:
+def make_workspace(settings: Settings, *, bench: bool, replicas: Replicas = ()) -> str:
     """Make the data folder into the starter workspace, and give its API key. A folder that already is one keeps its
-    state and its key; its bundle is signed anew.
+    state and its key; its bundle is signed anew. `replicas`, as a bundle writes them, become a fleet.
 
     Raises NoDemoFolder, CannotStart, KeyUnusable."""
     folder = Path(settings.data_dir)
@@ -76,7 +81,8 @@ def make_workspace(settings: Settings, *, bench: bool) -> str:
             sequence = 1 if active is None else verify_bundle(active, keys, clock.now(), active=True).sequence + 1
         except BundleRejected:
             raise NoDemoFolder(f"{folder} has a bundle of another key in force: name a new one with --data") from None
-        tools.activate_bundle(sign_bundle(starter_document(sequence, bench=bench), signing), sequence, clock.now())
+        document = starter_document(sequence, bench=bench, replicas=replicas)
+        tools.activate_bundle(sign_bundle(document, signing), sequence, clock.now())
         open_log_key(settings, tools.ledger)
     return api_key
 
@@ -88,17 +94,26 @@ def _read_note(note: Path) -> str:
         raise NoDemoFolder(f"{note} is damaged: name a new folder with --data") from None
 
 
-def starter_document(sequence: int, *, bench: bool) -> BundleDocument:
+def starter_document(sequence: int, *, bench: bool, replicas: Replicas = ()) -> BundleDocument:
     """The starter bundle's document, valid for a year from now."""
     now = datetime.now(UTC).replace(microsecond=0)
     document = parse_source(_resource("starter.yaml"))
     if bench:
-        document = _with_bench(document)
+        document = _with(document, _parsed("bench_workload.yaml"))
+    if replicas:
+        more = _parsed("fleet_workload.yaml")
+        more["capabilities"][0]["fleet"]["replicas"] = list(replicas)
+        document = _with(document, more)
     return msgspec.structs.replace(document, sequence=sequence, issued=now, expires=now + _VALID)
 
 
-def _with_bench(document: BundleDocument) -> BundleDocument:
-    more = msgspec.convert(YAML(typ="safe").load(_resource("bench_workload.yaml")), _Bench)
+def _parsed(name: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = YAML(typ="safe").load(_resource(name))
+    return parsed
+
+
+def _with(document: BundleDocument, parsed: dict[str, Any]) -> BundleDocument:
+    more = msgspec.convert(parsed, _More)
     applications = [
         msgspec.structs.replace(entry, workloads=(*entry.workloads, *(w.id for w in more.workloads)))
         for entry in document.applications
@@ -112,7 +127,7 @@ def _with_bench(document: BundleDocument) -> BundleDocument:
     )
 
 
-class _Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _More(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workloads: tuple[WorkloadEntry, ...]
     contracts: tuple[Contract, ...]
     capabilities: tuple[Capability, ...]

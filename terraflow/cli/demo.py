@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,17 @@ The reason is in the header x-terraflow-reason; the record of a request is at
   {base_url}/evidence/<x-terraflow-request-id>
 Stop with Ctrl-C. The data folder is {data}{kept}.
 """
+_FLEET = """
+The workload starter-fleet runs over three simulated engines with a prefix cache each:
+{engines}
+
+  curl {base_url}/chat/completions \\
+    -H "Authorization: Bearer {api_key}" -H "Content-Type: application/json" -i \\
+    -d '{{"model": "starter-fleet", "messages": [{{"role": "user", "content": "'"$(seq 900)"'"}}]}}'
+
+Which engine took a request, and by what hint, is in its record: "placement" of each attempt. Ask twice, and the second
+says PREFIX_MATCH. Kill an engine, and nothing fails.
+"""
 _TEMPORARY = "; it is removed then (--data FOLDER keeps one)"
 
 
@@ -36,6 +47,9 @@ def command(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
     bench: Annotated[bool, typer.Option("--bench", help="Add the workload `bench` for measuring.")] = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Add a fleet of three simulated engines, and route hints.")
+    ] = False,
     guide: Annotated[bool, typer.Option("--guide", help="Say on standard error how to call it.")] = False,
 ) -> None:
     """Make the starter workspace and serve it; the first line printed is JSON: base_url, api_key, console_url,
@@ -49,13 +63,22 @@ def command(
             made = tempfile.TemporaryDirectory(prefix="terraflow-demo-", ignore_cleanup_errors=True)
             folder = held.enter_context(made)
         try:
-            settings = load_settings(None, environment(), data_dir=folder, bind_host=host, bind_port=port)
+            hints = "inside" if fleet else None
+            settings = load_settings(None, environment(), data_dir=folder, bind_host=host, bind_port=port, hints=hints)
         except BadSettings as bad:
             end("demo", str(bad), 2)
-        _serve(settings, temporary=data is None, bench=bench, guide=guide)
+        replicas: list[dict[str, Any]] = []
+        if fleet:
+            from terraflow.app.demo_engines import EngineFailed, demo_engines
+
+            try:
+                replicas = held.enter_context(demo_engines())
+            except EngineFailed as failed:
+                end("demo", str(failed), 1)
+        _serve(settings, replicas, temporary=data is None, bench=bench, guide=guide)
 
 
-def _serve(settings: Settings, *, temporary: bool, bench: bool, guide: bool) -> None:
+def _serve(settings: Settings, replicas: list[dict[str, Any]], *, temporary: bool, bench: bool, guide: bool) -> None:
     import msgspec
 
     from terraflow.app.demo import DemoAnswers, NoDemoFolder, make_workspace, public_log_key
@@ -64,7 +87,7 @@ def _serve(settings: Settings, *, temporary: bool, bench: bool, guide: bool) -> 
     from terraflow.cli.starting import end, run
 
     try:
-        api_key = make_workspace(settings, bench=bench)
+        api_key = make_workspace(settings, bench=bench, replicas=replicas)
     except (CannotStart, KeyUnusable, NoDemoFolder) as trouble:
         end("demo", str(trouble), 1)
 
@@ -82,6 +105,9 @@ def _serve(settings: Settings, *, temporary: bool, bench: bool, guide: bool) -> 
         said = f"terraflow demo: the data folder is {settings.data_dir}{kept}"
         if guide:
             said = _GUIDE.format(base_url=answers.base_url, api_key=api_key, data=settings.data_dir, kept=kept)
+        if replicas:
+            engines = "\n".join(f"  {replica['id']}  {replica['endpoint']}" for replica in replicas)
+            said += _FLEET.format(engines=engines, base_url=answers.base_url, api_key=api_key)
         print(said, file=sys.stderr, flush=True)
 
     run("demo", settings, listening)

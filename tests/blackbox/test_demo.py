@@ -7,11 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 
 
 @contextmanager
@@ -56,3 +58,27 @@ def test_a_named_folder_stays_and_keeps_its_key(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "log.pem is missing" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_fleet_demo_serves_its_engines_and_records_which_one_answered(tmp_path: Path) -> None:
+    with demo(tmp_path, "--fleet") as said:
+        head = {"Authorization": f"Bearer {said['api_key']}"}
+        body = {"model": "starter-fleet", "messages": [{"role": "user", "content": "A long beginning. " * 200}]}
+        found = []
+        for _ in range(2):
+            answered = httpx2.post(f"{said['base_url']}/chat/completions", json=body, headers=head, timeout=20)
+            assert answered.status_code == 200, answered.text
+            where = f"{said['base_url']}/evidence/{answered.headers['x-terraflow-request-id']}"
+            for _ in range(100):
+                outcome = httpx2.get(where, headers=head).json().get("outcome")
+                if outcome is not None:
+                    break
+                time.sleep(0.05)
+            found += [attempt["placement"] for attempt in outcome["attempts"]]
+        assert found[1]["replica"] == found[0]["replica"]
+        assert found[1]["hint"] == "PREFIX_MATCH"
+        engines = re.findall(r"engine-\d  (\S+)/v1", (tmp_path / "stderr").read_text())
+        assert len(engines) == 3
+        assert all(httpx2.get(f"{engine}/health").status_code == 200 for engine in engines)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{engines[0]}/health")
