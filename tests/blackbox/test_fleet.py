@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from terraflow.hints.assigned import LINGER_S
+from terraflow.hints.breaker import FAILURES_MAX
 from tests.blackbox.conftest import Launch, Site
-from tests.harness.bundle import document, purpose
+from tests.harness.bundle import document, purpose, sim
 from tests.harness.caller import Caller, content_of
-from tests.harness.engines import Beside, again, engines, fleet
+from tests.harness.engines import Beside, again, engines, fleet, hint_service
 
 LONG = "A system prompt that is long enough to be worth a cache. " * 60
 CALLERS = 6
@@ -161,9 +163,63 @@ def test_with_the_hint_service_absent_or_deaf_no_request_fails_and_none_waits(
     assert codes["TIMEOUT"] <= 10
 
 
-def test_when_all_engines_are_dead_the_next_route_answers(launch: Launch, three: list[Beside]) -> None:
-    from tests.harness.bundle import sim
+def test_a_service_elsewhere_hints_and_learns_what_was_sent(
+    launch: Launch, three: list[Beside], tmp_path: Path
+) -> None:
+    with hint_service(tmp_path) as service:
+        caller = served(launch, three, service.said["grpc"], hint_deadline_ms=2_000).caller
+        first = ask(caller, LONG)
+        # Longer than the plane itself remembers what it sent.
+        time.sleep(LINGER_S + 0.5)
+        second = ask(caller, LONG)
+        assert second["hint"] == "PREFIX_MATCH"
+        assert second["replica"] == second["ranked"] == first["replica"]
 
+
+def test_killing_the_service_and_an_engine_fails_no_request(
+    launch: Launch, three: list[Beside], tmp_path: Path
+) -> None:
+    with hint_service(tmp_path) as service:
+        caller = served(launch, three, service.said["grpc"]).caller
+        with Load(caller) as load:
+            load.run(40)
+            service.kill()
+            load.run(40)
+            with hint_service(tmp_path, int(service.said["grpc"].rpartition(":")[2])) as second:
+                load.run(40)
+                second.kill()
+                three[0].kill()
+                load.run(60)
+    assert load.refused == []
+
+
+def test_a_service_that_hangs_costs_a_few_deadlines_and_fails_no_request(
+    launch: Launch, three: list[Beside], tmp_path: Path
+) -> None:
+    deadline_s = 0.5
+    with hint_service(tmp_path) as service:
+        caller = served(launch, three, service.said["grpc"], hint_deadline_ms=int(deadline_s * 1_000)).caller
+        for at in range(5):
+            ask(caller, f"{at} {LONG}")
+        service.pause()
+        took = []
+        for at in range(30):
+            began = time.monotonic()
+            ask(caller, f"{at} again {LONG}")
+            took.append(time.monotonic() - began)
+        service.go_on()
+        waited = [one for one in took if one >= deadline_s]
+        assert len(waited) == FAILURES_MAX
+        assert max(took) < 3 * deadline_s
+        ends = time.monotonic() + 20
+        while ask(caller, f"{time.monotonic()} {LONG}")["hint"] == "NO_HINT" and time.monotonic() < ends:
+            response = caller.ask("chat", LONG)
+            if placements(caller, response.headers["x-terraflow-request-id"])[0]["hint"] == "PREFIX_MATCH":
+                break
+        assert time.monotonic() < ends
+
+
+def test_when_all_engines_are_dead_the_next_route_answers(launch: Launch, three: list[Beside]) -> None:
     site = launch(document(purpose("chat", fleet("m", three), sim("spare"))), hints="inside")
     for engine in three:
         engine.kill()

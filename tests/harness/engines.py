@@ -24,8 +24,9 @@ FAST = ("--speed", "200", "--output-tokens", "8")
 class Beside:
     """A command of `terraflow` that says where it serves in its first line, as JSON."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, **settings: object) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TERRAFLOW_")}
+        environment |= {f"TERRAFLOW_{key.upper()}": str(value) for key, value in settings.items()}
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [Path(sys.executable).with_name("terraflow"), *arguments],
@@ -42,7 +43,9 @@ class Beside:
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], START_S)
         line = self.process.stdout.readline() if ready else b""
-        assert line, self._log.read_text()
+        if not line:
+            self.__exit__()
+            raise AssertionError(self._log.read_text())
         self.said = json.loads(line)
 
     def kill(self) -> None:
@@ -82,6 +85,19 @@ def engines(folder: Path, count: int = 3, *options: str) -> Iterator[list[Beside
         for engine in started:
             engine.wait()
         yield started
+
+
+def hint_service(folder: Path, port: int = 0) -> Beside:
+    """A hint service of its own, which takes reports of anybody; `said["grpc"]` is its address."""
+    started = Beside(
+        folder / "hints.stderr",
+        *("hints", "serve", "--port", str(port), "--data", str(folder / "hints"), "--insecure-producers"),
+        hints_http_port=0,
+        hints_internal_port=0,
+        hints_minimum_matched_share=0.05,
+    )
+    started.wait()
+    return started
 
 
 def again(folder: Path, dead: Beside) -> Beside:
