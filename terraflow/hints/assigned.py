@@ -9,10 +9,15 @@
    the first ones, then each a quarter deeper, and the last. A match may so be told up to a fifth shorter than it is.
 5. Load is the tokens in flight that a replica does not hold yet, and a twentieth of those it was lately sent, of which
    half are forgotten each ten minutes: the first keeps queues short, the second evens out what queues do not show.
+6. A match gives way to a less loaded replica when that costs less, in tokens to wait for and to prefill. Of a prefix
+   that others were just sent with, a shared prompt, a token saved counts once: the other replica will hold it from then
+   on. Of one that nobody else has, a conversation, it counts `CONVERSATION_TURNS` times, as its next turns would have
+   to move too, and small differences move nothing.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -29,6 +34,10 @@ HOLD_MAX_S = 60.0
 LINGER_S = 2.0
 LATELY_HALF_S = 600.0
 LATELY_WEIGHT = 0.05
+SHARED_BY = 2
+"""So many others of a replica with the same prefix, in flight or lingering, make it a shared prompt."""
+CONVERSATION_TURNS = 16
+CONVERSATION_MOVE_TOKENS = 65_536
 
 
 def _depths() -> tuple[int, ...]:
@@ -40,6 +49,14 @@ def _depths() -> tuple[int, ...]:
 
 DEPTHS = _depths()
 """How many leading blocks the remembered prefixes have."""
+
+
+class Match(NamedTuple):
+    """A replica that holds a request's leading blocks."""
+
+    replica: str
+    blocks: int
+    tokens: int
 
 
 class _Key(NamedTuple):
@@ -185,9 +202,26 @@ class Assigned:
                 deepest[replica] = at
         for replica in holders.get(hashes[-1], ()):
             deepest[replica] = depth
-        return [
-            Held(replica, blocks, sum(counts[:blocks]), now, Tier.MEMORY, False) for replica, blocks in deepest.items()
+        tokens = {blocks: sum(counts[:blocks]) for blocks in set(deepest.values())}
+        return [Held(replica, blocks, tokens[blocks], now, Tier.MEMORY, False) for replica, blocks in deepest.items()]
+
+    def preferred(
+        self, scope: Scope, adapter: str, hashes: Sequence[bytes], matches: Sequence[Match], other: str, now: float
+    ) -> str:
+        """Which replica is to serve a request: one of those that match, best first, or one `other`; see rule 6."""
+        self._expire(now)
+        best = matches[0]
+        depth = DEPTHS[bisect_right(DEPTHS, min(best.blocks, len(hashes))) - 1] if best.blocks and hashes else 0
+        holders = self._holders.get((scope, adapter), {})
+        sharing = holders.get(hashes[depth - 1], {}).get(best.replica, 0) if depth else 0
+        worth, step = (1, 0) if sharing >= SHARED_BY else (CONVERSATION_TURNS, CONVERSATION_MOVE_TOKENS)
+        longest = max(match.tokens for match in matches)
+        known = matches if any(match.replica == other for match in matches) else (*matches, Match(other, 0, 0))
+        costs = [
+            self.load(scope, match.replica, now) - worth * match.tokens + (step if match.tokens < longest else 0)
+            for match in known
         ]
+        return known[costs.index(min(costs))].replica
 
     # Forgetting
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from terraflow.core.reasons import Lookup
+from terraflow.hints.assigned import Match
 from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.policy.policies import CachePolicy, Eviction
 from terraflow.hints.question import Input, Query, Tokenizers, read_input, well_formed
@@ -200,7 +201,28 @@ def matched(look: Look) -> Decision | None:
     if not ranked or look.short or (floor > 0 and ranked[0].score < float32(floor)):
         look.floored = True
         return None
-    return Decision(reason=Lookup.PREFIX_MATCH, step="match", why="a replica holds the prefix", ranked=ranked)
+    return _relieved(look, ranked) or _match(ranked, "a replica holds the prefix")
+
+
+def _match(ranked: list[Scored], why: str) -> Decision:
+    return Decision(reason=Lookup.PREFIX_MATCH, step="match", why=why, ranked=ranked)
+
+
+def _relieved(look: Look, ranked: list[Scored]) -> Decision | None:
+    """A match whose replica is too busy for what it saves gives way, where an assignment memory knows that."""
+    if look.assigned is None or not look.input.chain:
+        return None
+    hashes, adapter = look.input.hashes, look.query.adapter
+    blocks = dict(zip(look.candidates.replicas, look.candidates.blocks, strict=True))
+    matches = [Match(row.replica, blocks[row.replica], row.matched_tokens) for row in ranked]
+    other = _hashed(look, affinity_seed(hashes, b"")) if look.policy.affinity else ranked[0].replica
+    chosen = look.assigned.preferred(look.scope, adapter, hashes, matches, other, look.now)
+    at = next((at for at, row in enumerate(ranked) if row.replica == chosen), None)
+    if at == 0:
+        return None
+    if at is not None:
+        return _match(ranked[at:], "a replica holds the prefix, and those that hold more of it are too busy")
+    return _affinity(chosen, "the replicas that hold the prefix are too busy for what it saves")
 
 
 def tenant_hot(look: Look) -> Decision | None:
@@ -258,24 +280,29 @@ def affine(look: Look) -> Decision | None:
     query = look.query
     if not look.policy.affinity:
         return _no_hint("affinity", "nothing matched, and affinity is off")
-    if not well_formed(query):
+    if not look.input.chain and not well_formed(query):
         return _no_hint("affinity", "nothing matched, and the chain beside it is malformed")
     seed = affinity_seed(look.input.hashes, look.input.exact)
     serving = look.serving
     if not seed or not serving:
         return _no_hint("affinity", "nothing matched, and there is nothing to choose a replica by")
+    return _affinity(_hashed(look, seed), "nothing matched; the prompt's fingerprint chose")
+
+
+def _affinity(replica: str, why: str) -> Decision:
+    ranked = [Scored(replica, 0.0, 0, 0.0, 0)]
+    return Decision(reason=Lookup.AFFINITY_HINT, step="affinity", why=why, ranked=ranked)
+
+
+def _hashed(look: Look, seed: bytes) -> str:
+    """The serving replica that a seed names; with an assignment memory the less loaded of two."""
+    serving = look.serving
     digest = sha256(seed).digest()
     at = int.from_bytes(digest[:8], "big") % len(serving)
-    chosen = serving[at]
-    if look.assigned is not None and len(serving) > 1:
-        other = int.from_bytes(digest[8:16], "big") % (len(serving) - 1)
-        chosen = look.assigned.lesser(look.scope, chosen, serving[other + (other >= at)], look.now)
-    return Decision(
-        reason=Lookup.AFFINITY_HINT,
-        step="affinity",
-        why="nothing matched; the prompt's fingerprint chose",
-        ranked=[Scored(chosen, 0.0, 0, 0.0, 0)],
-    )
+    if look.assigned is None or len(serving) == 1:
+        return serving[at]
+    other = int.from_bytes(digest[8:16], "big") % (len(serving) - 1)
+    return look.assigned.lesser(look.scope, serving[at], serving[other + (other >= at)], look.now)
 
 
 STEPS: tuple[Callable[[Look], Decision | None], ...] = (
