@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from terraflow.core.reasons import Code, Console, Governed, Kind, ModelApi, reason
+from terraflow.core.reasons import Code, Console, Governed, Kind, Lookup, ModelApi, Render, reason
 
 RAISED_BY = "terraflow/core/raised_by.json"
 
@@ -54,6 +54,18 @@ class Raised:
         `seen` is the JSON that came over the wire and must hold the code as a string of its own."""
         assert str(code) in set(_strings(seen)), f"{code} is not in what came over the wire"
         return self._record(code)
+
+    def lookup(self, answer: Any) -> Lookup:
+        """Records the code of a LookupRoute's or LookupPDRoute's answer, as a gRPC client has it."""
+        code = Lookup(answer.reason_code)
+        self._record(code)
+        return code
+
+    def render(self, answer: Any) -> Render:
+        """Records the code of a RenderTemplate's answer, as a gRPC client has it."""
+        code = Render(answer.reason_code)
+        self._record(code)
+        return code
 
     def _record(self, code: Code) -> Code:
         name = f"{reason(code).surface}/{code}"

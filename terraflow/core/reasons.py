@@ -917,52 +917,52 @@ class Lookup(_Code):
     """Why a route hint is what it is. Hints fail open: a client takes a code it does not know for no hint."""
 
     PREFIX_MATCH = _row(
-        "PREFIX_MATCH", None, Kind.HINT, STOP, PLANNED,
+        "PREFIX_MATCH", None, Kind.HINT, STOP, V0_1,
         "A replica holds the prompt's prefix or its leading blocks, above the policy's floors for matched tokens"
         " (64) and score (0.1).",
         "Send the request to the first replica of the ranking that can take it.",
     )
     NO_HINT = _row(
-        "NO_HINT", None, Kind.HINT, STOP, PLANNED,
+        "NO_HINT", None, Kind.HINT, STOP, V0_1,
         "Nothing speaks for any replica: the prefix is new, short or scored too low, the key is empty, or the"
         " index is empty or off.",
         "Balance the request as if there were no hints; this is an ordinary answer and no fault.",
     )
     TENANT_HOT = _row(
-        "TENANT_HOT", None, Kind.HINT, STOP, PLANNED,
+        "TENANT_HOT", None, Kind.HINT, STOP, V0_1,
         "No replica holds this prefix, but one has lately served the tenant, under the same scheme, with a good"
         " hit rate.",
         "Prefer that replica while it has room; no matched tokens are promised.",
     )
     AFFINITY_HINT = _row(
-        "AFFINITY_HINT", None, Kind.HINT, STOP, PLANNED,
+        "AFFINITY_HINT", None, Kind.HINT, STOP, V0_1,
         "Nothing matched, so the prompt's fingerprint chose one replica, and it will choose the same one next"
         " time.",
         "Send requests of this prefix there to let a cache grow; the zero scores are intended.",
     )
     POLICY_REQUIRES_CHAIN = _row(
-        "POLICY_REQUIRES_CHAIN", None, Kind.HINT, STOP, PLANNED,
+        "POLICY_REQUIRES_CHAIN", None, Kind.HINT, STOP, V0_1,
         "The cache policy takes only lookups with a valid chain of block hashes; this one had none and was not"
         " looked up.",
         "Have the client send the chain, or lift strategy.requireChain; route this request without a hint.",
     )
     TIMEOUT = _row(
-        "TIMEOUT", None, Kind.HINT, STOP, PLANNED,
+        "TIMEOUT", None, Kind.HINT, STOP, V0_1,
         "The lookup was not done by its deadline; the service says so, or the client concludes it by itself.",
         "Route without a hint at once, and ask no second time for the same request.",
     )
     UNKNOWN_TENANT = _row(
-        "UNKNOWN_TENANT", None, Kind.HINT, STOP, PLANNED,
+        "UNKNOWN_TENANT", None, Kind.HINT, STOP, V0_1,
         "The index has entries, yet not one of them is of the lookup's tenant.",
         "Compare the tenant id in the client's settings with the one that the replicas' feeds use.",
     )
     UNKNOWN_MODEL = _row(
-        "UNKNOWN_MODEL", None, Kind.HINT, STOP, PLANNED,
+        "UNKNOWN_MODEL", None, Kind.HINT, STOP, V0_1,
         "The index knows the tenant, but has no entry of it for this model.",
         "Name the model in lookups exactly as the replicas publish it.",
     )
     UNKNOWN_HASH_SCHEME = _row(
-        "UNKNOWN_HASH_SCHEME", None, Kind.HINT, STOP, PLANNED,
+        "UNKNOWN_HASH_SCHEME", None, Kind.HINT, STOP, V0_1,
         "The tenant's entries for this model were all made under another hash scheme.",
         "Bring client and replicas to one scheme: the same hash, block size and seed.",
     )
@@ -976,17 +976,17 @@ class Render(_Code):
     """How the rendering of a prompt template ended."""
 
     OK = _row(
-        "OK", None, Kind.RENDER, STOP, PLANNED,
+        "OK", None, Kind.RENDER, STOP, V0_1,
         "The template was rendered: the response has the prompt and its stable prefix.",
         "Use the prompt as it stands, so that its prefix goes on matching.",
     )
     TEMPLATE_NOT_FOUND = _row(
-        "TEMPLATE_NOT_FOUND", None, Kind.RENDER, STOP, PLANNED,
+        "TEMPLATE_NOT_FOUND", None, Kind.RENDER, STOP, V0_1,
         "The service has no template of the name and version that was asked for.",
         "Apply the PromptTemplate manifest or correct the name; build the prompt in the client meanwhile.",
     )
     RENDER_ERROR = _row(
-        "RENDER_ERROR", None, Kind.RENDER, STOP, PLANNED,
+        "RENDER_ERROR", None, Kind.RENDER, STOP, V0_1,
         "The template is there, but the values given do not fill it, for example because one is missing.",
         "Give every variable that the template declares a value of its type.",
     )
