@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,8 +51,8 @@ _WARMEST = (0, 1, 2, 1, 3, 1, 2, 1)
 
 
 Block = tuple[int, int, str, int]
-"""Key, tokens up to its end, adapter, bits of the media that hold it; tokens are `_UNKEYED` where there is no key. Plain
-tuples: the garbage collector lets go of those, and there may be a million."""
+"""Key, tokens up to its end, adapter, bits of the media that hold it; tokens are `_UNKEYED` where there is no key.
+Plain tuples: the garbage collector lets go of those, and there may be a million."""
 
 _UNKEYED = -1
 
@@ -318,41 +319,47 @@ class Mapping:
     # Across a restart of this service
 
     def dump(self) -> MappingState:
-        """Everything, in few objects."""
-        adapters: dict[str, int] = {}
-        state = MappingState(others=sorted(self._others), forgetful=self._forgetful)
-        for engine_hash, (key, tokens, adapter, media) in self._blocks.items():
-            state.hashes.append(engine_hash)
-            state.media.append(media)
-            state.keys.append(key)
-            state.tokens.append(tokens)
-            state.adapters.append(adapters.setdefault(adapter, len(adapters)))
-        state.names.extend(adapters)
-        return state
+        """Everything, as columns of bytes: a copy that is quick to make and to write."""
+        blocks = self._blocks.values()
+        names = {name: at for at, name in enumerate(sorted({block[2] for block in blocks}))}
+        return MappingState(
+            hashes=b"".join(self._blocks),
+            lengths=array("I", map(len, self._blocks)).tobytes(),
+            keys=array("Q", [block[0] for block in blocks]).tobytes(),
+            tokens=array("q", [block[1] for block in blocks]).tobytes(),
+            adapters=array("I", [names[block[2]] for block in blocks]).tobytes(),
+            media=bytes([block[3] for block in blocks]),
+            names=list(names),
+            others=sorted(self._others),
+            forgetful=self._forgetful,
+        )
 
     def restore(self, state: MappingState) -> None:
         """Take up what `dump` gave. Raises ValueError for what it never gives."""
-        names = state.names
-        self._others = set(state.others)
-        self._forgetful = state.forgetful
-        for engine_hash, media, key, tokens, adapter in zip(
-            state.hashes, state.media, state.keys, state.tokens, state.adapters, strict=True
-        ):
-            if not (
-                0 < media < len(_WARMEST) and 0 <= adapter < len(names) and 0 <= key < 1 << 64 and tokens >= _UNKEYED
-            ):
+        lengths, keys, tokens, adapters = array("I"), array("Q"), array("q"), array("I")
+        columns = ((lengths, state.lengths), (keys, state.keys), (tokens, state.tokens), (adapters, state.adapters))
+        for column, raw in columns:
+            column.frombytes(raw)
+        if sum(lengths) != len(state.hashes):
+            raise ValueError("hashes and their lengths disagree")
+        self._others, self._forgetful = set(state.others), state.forgetful
+        at = 0
+        for length, key, count, name, media in zip(lengths, keys, tokens, adapters, state.media, strict=True):
+            if not (0 < media < len(_WARMEST) and name < len(state.names) and count >= _UNKEYED):
                 raise ValueError("a block that no dump holds")
-            self._blocks[engine_hash] = (key, tokens, names[adapter], media)
+            self._blocks[state.hashes[at : at + length]] = (key, count, state.names[name], media)
+            at += length
 
 
 class MappingState(msgspec.Struct, kw_only=True):
-    """A mapping at rest, as columns; tokens −1 marks a block that has no key."""
+    """A mapping at rest: columns in this machine's byte order; tokens −1 marks a block that has no key."""
 
-    hashes: list[bytes] = []
-    media: list[int] = []
-    keys: list[int] = []
-    tokens: list[int] = []
-    adapters: list[int] = []
+    hashes: bytes = b""
+    lengths: bytes = b""
+    keys: bytes = b""
+    tokens: bytes = b""
+    adapters: bytes = b""
+    media: bytes = b""
     names: list[str] = []
     others: list[int] = []
     forgetful: bool = False

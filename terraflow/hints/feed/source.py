@@ -1,4 +1,4 @@
-"""One engine, or one data-parallel rank of it: its stream, its mapping, and the replica that its blocks are written for.
+"""One engine, or one data-parallel rank of it: its stream, its mapping, and the replica that it is written as.
 
 1. Frames go in; what the stream decides is written to the sink at once; what has to be asked of the engine comes out.
 2. A batch that cannot be read is a frame without a batch: it is counted, and the stream makes a gap of it.

@@ -315,6 +315,8 @@ class Stream:
 
     def _apply(self, frame: Frame, commands: list[Command]) -> None:
         self.expected = frame.sequence + 1
+        if frame.sequence in self._buffer:
+            self._unbuffer(frame.sequence)
         self._seen.pop(frame.sequence, None)
         self._seen[frame.sequence] = frame.digest
         if len(self._seen) > self.limits.digests_max:

@@ -1,0 +1,332 @@
+"""One feed: an engine's sockets and metrics page, brought into the sink through a source for each rank.
+
+1. What a source wants asked is asked; what nobody answers is told to it. Nothing else is decided here.
+2. The first rank that the engine names takes over the source that the connection began with.
+3. The engine is alive while its connection stands, and for two heartbeats after its last sign: a message, a page.
+4. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
+   written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
+import msgspec
+import zmq.asyncio
+
+from terraflow.hints.feed.machine import Input, State
+from terraflow.hints.feed.mapping import Mapping
+from terraflow.hints.feed.scrape import Gauge, Unscraped, fetch_page, parse_page
+from terraflow.hints.feed.settings import FeedSettings
+from terraflow.hints.feed.sink import Sink
+from terraflow.hints.feed.source import Asked, Source, SourceState, read_frame
+from terraflow.hints.feed.stream import Frame
+from terraflow.hints.feed.zmq import Message, Subscription, replay
+
+STALE_RETRY_S_MAX = 600.0
+REORDER_S = 0.2
+"""How long a gap without anybody to ask may wait for what was merely overtaken."""
+LATE_HEARTBEATS = 1.5
+"""Watched four times a heartbeat, and ZeroMQ takes half of one to notice a silent peer: two heartbeats at most."""
+
+
+class FeedState(msgspec.Struct, kw_only=True):
+    """A feed at rest."""
+
+    sources: list[SourceState] = []
+
+
+class FeedCounters(msgspec.Struct, kw_only=True):
+    """What has happened to a feed beside its streams."""
+
+    messages: int = 0
+    malformed: int = 0
+    ranks_dropped: int = 0
+    connects: int = 0
+    disconnects: int = 0
+    scrapes: int = 0
+    scrapes_failed: int = 0
+
+
+class _Watched:
+    """A source with what is under way for it."""
+
+    def __init__(self, source: Source, gauge: Gauge) -> None:
+        self.source = source
+        self.gauge = gauge
+        self.epoch_at_scrape = source.stream.epoch
+        self.asking: asyncio.Task[None] | None = None
+        self.due: asyncio.TimerHandle | None = None
+        self.waits_s = 0.0
+
+
+class Feed:
+    """One engine's feed. `run` serves it until cancelled."""
+
+    def __init__(
+        self,
+        settings: FeedSettings,
+        sink: Sink,
+        context: zmq.asyncio.Context,
+        session: aiohttp.ClientSession,
+        *,
+        state: FeedState | None = None,
+        client_version: str = "",
+    ) -> None:
+        self.settings = settings
+        self.sink = sink
+        self.counters = FeedCounters()
+        self.connected = False
+        self.silent = False
+        self._context = context
+        self._session = session
+        self._client_version = client_version
+        self._watched: dict[int | None, _Watched] = {}
+        self._heard_at = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fault: asyncio.Future[None] | None = None
+        for kept in () if state is None else state.sources:
+            mapped = self._mapping()
+            mapped.restore(kept.mapping)
+            self._add(kept.rank, mapped, kept)
+        if not self._watched:
+            self._add(None, self._mapping(), None)
+
+    @staticmethod
+    def check(settings: FeedSettings, kept: SourceState) -> None:
+        """Raises ValueError for a state that no source can have given."""
+        Mapping(blocks_max=settings.blocks_max).restore(kept.mapping)
+        if kept.position.expected < 0 or kept.position.epoch < 0:
+            raise ValueError("a position before the first")
+
+    # What others read
+
+    def sources(self) -> dict[int | None, Source]:
+        """The sources by rank."""
+        return {rank: watched.source for rank, watched in self._watched.items()}
+
+    def state(self) -> FeedState:
+        """Everything that a restart of this service would lose."""
+        return FeedState(sources=[watched.source.state(rank) for rank, watched in self._watched.items()])
+
+    def numbers(self) -> dict[str, int]:
+        """Every counter by name: those of the feed, and the sums over its sources."""
+        sums: dict[str, int] = dict(msgspec.structs.asdict(self.counters))
+        for watched in self._watched.values():
+            for counted in (watched.source.stream.counters, watched.source.mapping.counters):
+                for name, value in msgspec.structs.asdict(counted).items():
+                    sums[name] = sums.get(name, 0) + value
+        return sums
+
+    def states(self) -> dict[str, State]:
+        """Where each replica's stream stands."""
+        return {watched.source.replica: watched.source.stream.state for watched in self._watched.values()}
+
+    # Running
+
+    async def run(self) -> None:
+        """Serve for good; raises what no part of it expects."""
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
+        subscription = Subscription(
+            self._context, settings.endpoint, settings.topic, settings.receive_max, settings.heartbeat_s
+        )
+        parts: list[Coroutine[Any, Any, None]] = [
+            subscription.receive(self._take),
+            subscription.watch(self._changed),
+            self._watch_silence(subscription),
+        ]
+        if settings.metrics_url is not None:
+            parts.append(self._scrape(settings.metrics_url))
+        tasks = [loop.create_task(part) for part in parts]
+        self._fault = loop.create_future()
+        try:
+            done, _ = await asyncio.wait((*tasks, self._fault), return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            self.connected = False
+            for watched in self._watched.values():
+                self._abandon(watched)
+                if watched.due is not None:
+                    watched.due.cancel()
+            ending = [*tasks, *self._tasks]
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+            if self._fault.done() and not self._fault.cancelled():
+                self._fault.exception()
+            subscription.close()
+
+    def _add(self, rank: int | None, mapped: Mapping, kept: SourceState | None) -> _Watched:
+        settings = self.settings
+        source = Source(
+            self.sink,
+            settings.scope,
+            settings.replica_of(rank),
+            limits=settings.limits(),
+            mapping=mapped,
+            position=None if kept is None else kept.position,
+        )
+        gauge = Gauge(cache_bytes=settings.cache_bytes, client_version=self._client_version)
+        watched = self._watched[rank] = _Watched(source, gauge)
+        if settings.labels:
+            self.sink.register(source.replica, settings.labels)
+        return watched
+
+    def _mapping(self) -> Mapping:
+        return Mapping(loras=self.settings.lora_names(), blocks_max=self.settings.blocks_max)
+
+    def _heard(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        self.silent = False
+
+    # Frames
+
+    def _take(self, message: Message) -> None:
+        self._heard()
+        self.counters.messages += 1
+        frame = read_frame(message.sequence, message.payload)
+        watched = self._of(frame)
+        if watched is not None:
+            self._follow(watched, lambda: watched.source.live(frame))
+
+    def _of(self, frame: Frame) -> _Watched | None:
+        """The source of a frame. One that cannot be read is the only source's; of several it is nobody's, and the next
+        sequence of its own tells of the gap."""
+        if frame.batch is None:
+            return next(iter(self._watched.values())) if len(self._watched) == 1 else None
+        rank = frame.batch.rank
+        watched = self._watched.get(rank)
+        if watched is not None:
+            return watched
+        first = self._watched.get(None)
+        if first is not None and first.source.stream.counters.batches == 0 and len(self._watched) == 1:
+            del self._watched[None]
+            if self.settings.labels:
+                self.sink.register(first.source.replica, {})
+                self.sink.register(self.settings.replica_of(rank), self.settings.labels)
+            first.source.replica = self.settings.replica_of(rank)
+            self._watched[rank] = first
+            return first
+        if len(self._watched) >= self.settings.ranks_max:
+            self.counters.ranks_dropped += 1
+            return None
+        return self._add(rank, self._mapping(), None)
+
+    def _follow(self, watched: _Watched, act: Callable[[], list[Asked]]) -> None:
+        for asked in act():
+            self._abandon(watched)
+            if asked.start is not None:
+                watched.asking = self._spawn(self._replay(watched, asked.start, asked.number))
+        stream = watched.source.stream
+        if not stream.wants_replay:
+            if stream.state is State.IN_SEQUENCE:
+                watched.waits_s = 0.0
+        elif watched.due is None and self.settings.replay_endpoint is not None:
+            stale = stream.state is State.STALE
+            least, most = (self.settings.stale_retry_s, STALE_RETRY_S_MAX) if stale else (self.settings.retry_s, 10.0)
+            watched.waits_s = min(max(least, watched.waits_s * 2), most)
+            watched.due = asyncio.get_running_loop().call_later(watched.waits_s, self._is_due, watched)
+
+    def _is_due(self, watched: _Watched) -> None:
+        watched.due = None
+        try:
+            if watched.source.stream.wants_replay:
+                self._follow(watched, lambda: watched.source.happened(Input.DUE))
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Have `run` raise it: what is scheduled has nobody else to tell."""
+        if self._fault is not None and not self._fault.done():
+            self._fault.set_exception(error)
+
+    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(part)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _abandon(self, watched: _Watched) -> None:
+        if watched.asking is not None and watched.asking is not asyncio.current_task():
+            watched.asking.cancel()
+        watched.asking = None
+
+    async def _replay(self, watched: _Watched, start: int, number: int) -> None:
+        source, endpoint = watched.source, self.settings.replay_endpoint
+        if endpoint is None:
+            await asyncio.sleep(REORDER_S)
+            self._follow(watched, lambda: source.replay_failed(final=True))
+            return
+
+        def take(message: Message) -> bool:
+            frame = read_frame(message.sequence, message.payload)
+            if source.stream.asking == number and (frame.batch is None or self._of(frame) is watched):
+                self._heard()
+                self._follow(watched, lambda: source.replayed(frame))
+            return source.stream.asking == number
+
+        ended = await replay(self._context, endpoint, start, self.settings.replay_timeout_s, take)
+        if source.stream.asking == number:
+            self._follow(watched, source.replay_ended if ended else source.replay_failed)
+
+    # Life
+
+    def _changed(self, connected: bool) -> None:
+        self.connected = connected
+        self._heard()
+        if not connected:
+            self.counters.disconnects += 1
+            return
+        self.counters.connects += 1
+        if self.settings.replay_endpoint is not None:
+            self._everybody(Input.RECONNECTED)
+
+    def _everybody(self, what: Input) -> None:
+        for watched in list(self._watched.values()):
+            self._follow(watched, lambda watched=watched: watched.source.happened(what))  # type: ignore[misc]
+
+    async def _watch_silence(self, subscription: Subscription) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_s / 4)
+            self.counters.malformed = subscription.malformed
+            if subscription.connected:
+                self._heard()
+            elif not self.silent and loop.time() - self._heard_at > self.settings.heartbeat_s * LATE_HEARTBEATS:
+                self.silent = True
+                self._everybody(Input.SILENT)
+
+    async def _scrape(self, url: str) -> None:
+        while True:
+            try:
+                samples = parse_page(await fetch_page(self._session, url, self.settings.scrape_interval_s))
+            except Unscraped:
+                self.counters.scrapes_failed += 1
+            else:
+                self.counters.scrapes += 1
+                self._heard()
+                self._read(samples)
+            await asyncio.sleep(self.settings.scrape_interval_s)
+
+    def _read(self, samples: dict[str, dict[str, float]]) -> None:
+        scope = self.settings.scope
+        for rank, watched in list(self._watched.items()):
+            source = watched.source
+            sample = samples["*"] if rank is None else samples.get(str(rank), samples["*"])
+            reading = watched.gauge.read(sample)
+            if reading.restarted and source.stream.epoch == watched.epoch_at_scrape:
+                self._follow(watched, lambda source=source: source.happened(Input.RESTARTED))  # type: ignore[misc]
+            watched.epoch_at_scrape = source.stream.epoch
+            self.sink.stats(scope.tenant, scope.model, source.replica, reading.stats)

@@ -1,0 +1,318 @@
+"""Feeds over real sockets."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from terraflow.hints.blocks import block_keys
+from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.feed.machine import State
+from terraflow.hints.feed.settings import FeedSettings
+from terraflow.hints.feed.zmq import END as END_SEQUENCE
+from terraflow.hints.feed.zmq import Message, parse_message
+from terraflow.hints.index.index import Index
+from terraflow.hints.words import Report, Scope
+from tests.hints.feed.hostile import IndexSink
+from tests.hints.feed.publisher import CLEARED, Publisher, batch, removed, stored
+
+SCOPE = Scope("t", "m", "s")
+
+
+def settings(publisher: Publisher, replica: str = "r", **more: object) -> FeedSettings:
+    given: dict[str, object] = {
+        "replica": replica, "tenant": "t", "model": "m", "scheme": "s",
+        "endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint,
+        "heartbeat_s": 0.4, "replay_timeout_s": 0.3, "retry_s": 0.05, "stale_retry_s": 0.1,
+    }  # fmt: skip
+    return msgspec.convert({**given, **more}, FeedSettings)
+
+
+def keys(first: int, number: int = 1, size: int = 2) -> list[bytes]:
+    """The keys of `number` blocks of the double's tokens, from the block `first` on."""
+    return block_keys(list(range(first * size, (first + number) * size)), size)
+
+
+class Running:
+    """Feeds that run, and what the index knows by them."""
+
+    def __init__(self, *configured: FeedSettings, state: dict[str, object] | None = None) -> None:
+        self.index = Index()
+        self.sink = IndexSink(self.index)
+        self.feeds = Feeds(configured, self.sink, again_s=0.05)
+        if state is not None:
+            self.feeds.resume(state)
+        self.task = asyncio.get_running_loop().create_task(self.feeds.run())
+
+    def holds(self, chain: Sequence[bytes], replica: str = "r", adapter: str = "") -> int:
+        found = self.index.chain(SCOPE, adapter, chain, [2] * len(chain), self.sink.now)
+        return next((held.blocks for held in found if held.replica == replica), 0)
+
+    def number(self, name: str) -> int:
+        return sum(counted.get(name, 0) for counted in self.feeds.numbers().values())
+
+    async def until(self, true: Callable[[], bool], within_s: float = 5.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not true():
+            assert time.monotonic() < deadline, (self.feeds.numbers(), self.feeds.states())
+            await asyncio.sleep(0.01)
+
+    async def connected(self, replays: int = 1) -> None:
+        await self.until(lambda: all(self.feeds.connected().values()))
+        if replays:
+            await self.until(lambda: self.number("replays_completed") >= replays)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    served = Publisher()
+    yield served
+    await served.close()
+
+
+@pytest.fixture
+async def running(publisher: Publisher) -> AsyncIterator[Running]:
+    served = Running(settings(publisher))
+    await served.connected()
+    yield served
+    await served.close()
+
+
+async def test_what_is_published_is_held_and_what_is_removed_is_not(publisher, running):
+    await publisher.publish(batch(stored(1, blocks=3)))
+    await running.until(lambda: running.holds(keys(1, 3)) == 3)
+    await publisher.publish(batch(removed(3)))
+    await running.until(lambda: running.holds(keys(1, 3)) == 2)
+    await publisher.publish(batch(CLEARED))
+    await running.until(lambda: running.holds(keys(1, 3)) == 0)
+
+
+@pytest.mark.parametrize("topic_in_replay", [False, True])
+async def test_what_was_published_before_is_replayed(topic_in_replay):
+    publisher = Publisher(topic_in_replay=topic_in_replay)
+    for number in range(5):
+        await publisher.publish(batch(stored(number * 10)))
+    running = Running(settings(publisher))
+    await running.until(lambda: all(running.holds(keys(number * 10)) for number in range(5)))
+    assert publisher.asked == [0]
+    await running.close()
+    await publisher.close()
+
+
+async def test_a_lost_batch_is_asked_for_and_live_ones_wait(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    await publisher.publish(batch(stored(2, parent=1)), lost=True)
+    await publisher.publish(batch(stored(3, parent=2)))
+    await running.until(lambda: running.holds(keys(1, 3)) == 3)
+    assert publisher.asked[1:] == [0]
+    assert (running.number("gaps"), running.number("degraded")) == (1, 0)
+
+
+async def test_a_gap_that_nobody_fills_degrades_and_a_late_answer_heals(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    publisher.answers = False
+    await publisher.publish(batch(stored(2, parent=1)), lost=True)
+    await publisher.publish(batch(stored(50)))
+    await running.until(lambda: running.feeds.states()["r"] is State.STALE)
+    assert running.index.chain(SCOPE, "", keys(1), [2], 0.0)[0].degraded
+    assert not running.index.chain(SCOPE, "", keys(50), [2], 0.0)[0].degraded
+    publisher.answers = True
+    await running.until(lambda: running.feeds.states()["r"] is State.IN_SEQUENCE)
+    assert running.holds(keys(1, 2)) == 2
+    assert not running.index.chain(SCOPE, "", keys(1), [2], 0.0)[0].degraded
+
+
+async def test_a_restart_clears_also_when_its_first_batches_are_lost(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await publisher.publish(batch(stored(7)))
+    await running.until(lambda: running.holds(keys(7)) == 1)
+    await publisher.close()
+    again = Publisher(publisher.port, publisher.replay_port)
+    await again.publish(batch(stored(100)))
+    await again.publish(batch(stored(200)))
+    await running.until(lambda: running.holds(keys(200)) == 1)
+    assert (running.holds(keys(1)), running.holds(keys(7)), running.holds(keys(100))) == (0, 0, 1)
+    assert running.number("restarts") == 1
+    await again.close()
+
+
+async def test_a_bad_batch_is_counted_and_the_feed_goes_on(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await publisher.publish(b"\xc1 no batch")
+    await publisher.publish(batch(stored(5)))
+    await running.until(lambda: running.holds(keys(5)) == 1)
+    await running.until(lambda: running.feeds.states()["r"] is State.STALE)
+    assert running.number("undecodable") == 1
+    await publisher.pub.send_multipart([b"kv@test", b"short", b""])
+    await publisher.pub.send_multipart([b"kv@test"])
+    await publisher.publish(batch(stored(6)))
+    await running.until(lambda: running.holds(keys(6)) == 1 and running.number("malformed") == 2)
+
+
+async def test_an_engine_that_is_lost_is_degraded_within_two_heartbeats(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    await publisher.close()
+    began = time.monotonic()
+    await running.until(lambda: running.number("silences") == 1)
+    assert time.monotonic() - began < 2 * 0.4 + 0.3
+    assert running.index.chain(SCOPE, "", keys(1), [2], 0.0)[0].degraded
+
+
+async def test_each_rank_is_a_source_and_the_first_takes_over(publisher, running):
+    await publisher.publish(batch(stored(1), rank=0))
+    await running.until(lambda: running.holds(keys(1), "r/dp0") == 1)
+    await publisher.publish(batch(stored(2), rank=1), sequence=0)
+    await running.until(lambda: running.holds(keys(2), "r/dp1") == 1)
+    assert set(running.feeds.states()) == {"r/dp0", "r/dp1"}
+
+
+async def test_ranks_may_be_named_and_topics_chosen(publisher):
+    running = Running(settings(publisher, ranks={"0": "alone"}, topic="kv@"))
+    await running.connected()
+    await publisher.publish(batch(stored(1), rank=0))
+    await running.until(lambda: running.holds(keys(1), "alone") == 1)
+    publisher.topic = b"other"
+    await publisher.publish(batch(stored(2), rank=0))
+    publisher.topic = b"kv@more"
+    await publisher.publish(batch(stored(3), rank=0))
+    await running.until(lambda: running.holds(keys(3), "alone") == 1)
+    assert running.number("gaps") == 1
+    await running.close()
+
+
+async def test_a_restarted_service_goes_on_where_it_was(publisher, running):
+    await publisher.publish(batch(stored(1, blocks=2)))
+    await running.until(lambda: running.holds(keys(1, 2)) == 2)
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(running.feeds.state()))
+    await running.close()
+    await publisher.publish(batch(stored(3, parent=2)))
+    await publisher.publish(batch(removed(1)))
+
+    again = Running(settings(publisher), state=kept)
+    again.index.ingest(Report(replica="r", model="m", tenant="t", scheme="s"), 0.0)
+    await again.connected()
+    await again.until(lambda: len(again.feeds.feed("t/m/r").sources()[None].mapping) == 2)
+    assert publisher.asked[-1] == 0
+    assert again.number("orphans") == 0
+    found = again.index.exact(SCOPE, "", keys(1, 3)[2], 0.0)
+    assert [held.replica for held in found] == ["r"]
+    await again.close()
+
+
+async def test_a_service_that_was_away_notices_that_the_engine_restarted(publisher, running):
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    kept = running.feeds.state()
+    await running.close()
+    await publisher.close()
+    other = Publisher(publisher.port, publisher.replay_port)
+    await other.publish(batch(stored(9)))
+    again = Running(settings(other), state=kept)
+    await again.until(lambda: again.holds(keys(9)) == 1)
+    assert again.number("restarts") == 1
+    await again.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("state", [{}, {"x": 1}, None])
+async def test_a_state_that_is_none_is_left_out(publisher, state, caplog):
+    place = "t\nm\ns\nr\n" + publisher.endpoint
+    position = {"epoch": 0, "expected": 4, "digest": None, "lost": False}
+    broken = {place: {"sources": [{"rank": None, "position": position, "mapping": {"lengths": b"x"}}]}}
+    running = Running(settings(publisher), state=broken if state is None else state)
+    await running.connected()
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    assert ("begins with nothing" in caplog.text) is (state is None)
+    await running.close()
+
+
+class Breaking(IndexSink):
+    """A sink that fails for one replica, as long as it is told to."""
+
+    broken = True
+
+    def ingest(self, report: Report) -> object:
+        if report.replica == "bad" and self.broken:
+            raise RuntimeError("planted")
+        return super().ingest(report)
+
+
+async def test_a_feed_that_fails_stops_no_other_and_begins_anew(publisher, caplog):
+    other = Publisher()
+    running = Running(settings(publisher, "good"), settings(other, "bad"))
+    sink = Breaking(running.index)
+    running.feeds._sink = sink
+    await running.connected(2)
+    await other.publish(batch(stored(1)))
+    await publisher.publish(batch(stored(2)))
+    await running.until(lambda: running.feeds.numbers()["t/m/bad"]["faults"] >= 2)
+    assert running.holds(keys(2), "good") == 1
+    sink.broken = False
+    await running.until(lambda: running.holds(keys(1), "bad") == 1)
+    assert "begins anew" in caplog.text
+    await running.close()
+    await other.close()
+
+
+async def test_two_feeds_of_one_replica_are_refused(publisher):
+    with pytest.raises(ValueError, match="two feeds"):
+        Feeds([settings(publisher), settings(publisher)], IndexSink(Index()))
+    with pytest.raises(ValueError, match="invalid literal"):
+        Feeds([settings(publisher, loras={"x": "y"})], IndexSink(Index()))
+
+
+PAGE = "vllm:num_requests_running 64\nvllm:num_requests_waiting 64\nvllm:prefix_cache_queries_total {asked}\n"
+
+
+async def test_the_metrics_page_becomes_statistics_and_a_restart_seen_there_clears(publisher):
+    asked, status = [100.0], [200]
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(text=PAGE.format(asked=asked[0]), status=status[0])
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    running = Running(settings(publisher, metrics_url=f"http://127.0.0.1:{port}/metrics", scrape_interval_s=0.05))
+    await running.connected()
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1 and running.index.stats("t", "m", "r") is not None)
+    assert running.index.stats("t", "m", "r")[0].pressure == 0.5
+    status[0] = 500
+    await running.until(lambda: running.number("scrapes_failed") > 0)
+    publisher.buffer, publisher.sequence = [], 0
+    status[0], asked[0] = 200, 3.0
+    await running.until(lambda: running.number("restarts") == 1 and running.holds(keys(1)) == 0)
+    await running.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("frames", "read"),
+    [
+        ([b"t", b"\x00" * 7 + b"\x05", b"p"], Message(5, b"p")),
+        ([b"", b"t", b"\x00" * 7 + b"\x05", b"p"], Message(5, b"p")),
+        ([b"", b"\xff" * 8, b""], Message(END_SEQUENCE, b"")),
+        ([b"\x00" * 8, b"p"], None),
+        ([b"t", b"\x00" * 7, b"p"], None),
+        ([b"t"] * 5, None),
+        ([], None),
+    ],
+)
+def test_messages_are_recognised(frames, read):
+    assert parse_message(frames) == read
