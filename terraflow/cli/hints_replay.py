@@ -6,11 +6,12 @@ Exit codes: 0 measured, 2 not asked well (no such file, a line that is none, no 
 from __future__ import annotations
 
 import gzip
+import lzma
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from terraflow.hints.replay.trace import TraceRequest
 
 TRACE_BYTES_MAX = 1 << 30
+_OPENED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def command(
     trace: Annotated[
-        Path, typer.Argument(help="A trace in Mooncake's format, one JSON object a line; .gz is read too.")
+        Path, typer.Argument(help="A trace in Mooncake's format, one JSON object a line; also .gz and .xz.")
     ],
     replicas: Annotated[int, typer.Option(min=1, max=1024, help="Simulated replicas.")] = 8,
     blocks: Annotated[int, typer.Option(min=1, max=100_000_000, help="Blocks that each replica's cache holds.")] = 4000,
@@ -59,7 +61,7 @@ def command(
         requests = _read(trace)
     except TraceFault as fault:
         _fail(f"{trace}, {fault}")
-    except (OSError, EOFError, zlib.error) as trouble:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as trouble:
         _fail(f"cannot read {trace}: {getattr(trouble, 'strerror', None) or trouble}")
     setting = Setting(
         replicas=replicas,
@@ -77,11 +79,16 @@ def command(
 def _read(trace: Path) -> list[TraceRequest]:
     from terraflow.hints.replay.trace import TraceFault, parse_trace
 
-    with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as lines:
-        size = trace.stat().st_size
-        if size > TRACE_BYTES_MAX:
-            raise TraceFault(1, f"the file holds {size} bytes, more than {TRACE_BYTES_MAX}")
-        return parse_trace(lines)
+    def bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+        size = 0
+        for number, line in enumerate(lines, 1):
+            size += len(line)
+            if size > TRACE_BYTES_MAX:
+                raise TraceFault(number, f"more than {TRACE_BYTES_MAX} bytes up to here")
+            yield line
+
+    with _OPENED.get(trace.suffix, Path.open)(trace, "rb") as lines:
+        return parse_trace(bounded(lines))
 
 
 def _json(figures: Sequence[Figures]) -> str:

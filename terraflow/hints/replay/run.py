@@ -77,7 +77,7 @@ def _hinted(fleet: Fleet, setting: Setting) -> Choice:
 def replay(
     trace: Sequence[TraceRequest], setting: Setting, names: Sequence[str] = NAMES, told: Told | None = None
 ) -> list[Figures]:
-    """The trace under each of the named policies, in the table's order. Raises KeyError for a name that is none.
+    """The trace under each of the named policies, in the order they are named. Raises KeyError for a name that is none.
 
     `told(done, total)` hears of requests, over all policies, every now and then.
     """
