@@ -80,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._greeted = False
         self.settled = False
         self._closing = False
+        self._draining = False
         self._lost = False
         self._flushing = False
         self.quiet_since = self.paused_since = self.now
@@ -349,8 +350,9 @@ class Connection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Let the calls that are under way end, and no other begin."""
-        if self._closing or self.refusing:
+        if self._closing or self._draining:
             return
+        self._draining = True
         self.outbox.control(goaway(WINDOW_MAX, ErrorCode.NO_ERROR, "stopping") + frame(PING, 0, 0, _DRAINING))
         self.outbox.flush()
         self.loop.call_later(_LINGER_S, self._refuse)

@@ -187,11 +187,16 @@ ECHO: Methods = {"/t/Echo": Inline(lambda request, _: request)}
 
 
 class Strict:
-    """A server's state for tests: any exception that nobody expected is kept in `faults`."""
+    """A server's state for tests: any exception that nobody expected is kept in `faults`.
+
+    A turn is long unless a test says otherwise, so that what is sent is answered at once on a busy machine too.
+    """
 
     def __init__(self, methods: Methods = ECHO, **limits: float) -> None:
         self.faults: list[tuple[str, BaseException]] = []
-        self.shared = Shared(methods, Limits(**limits), lambda where, broken: self.faults.append((where, broken)))
+        self.shared = Shared(
+            methods, Limits(**{"turn_s": 60.0, **limits}), lambda where, broken: self.faults.append((where, broken))
+        )
 
     def peer(self, greeting: bytes = PREFACE + settings()) -> Raw:
         return Raw(self.shared, greeting)
