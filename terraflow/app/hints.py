@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from terraflow.app.hints_opening import (
+    open_feeds,
     open_identities,
     open_internal_token,
     open_policies,
@@ -34,6 +35,7 @@ from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.explaining import explain_routes
+from terraflow.hints.service.feed_metrics import feed_families
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.pages import internal_routes, public_routes
@@ -43,6 +45,9 @@ from terraflow.ports.runtime import Clock
 
 log = logging.getLogger("terraflow.hints")
 
+FLIGHT_S = 10.0
+"""How long an answer counts as a request in flight, where nobody tells how long it really is."""
+
 
 class RunningHints:
     """The service, open. `live` is what the plane's own client and the feeds use."""
@@ -50,8 +55,9 @@ class RunningHints:
     def __init__(self, settings: HintsSettings, clock: Clock, assigned: Assigned | None) -> None:
         self.settings = settings
         self._clock = clock
-        if assigned is None and settings.assignment_memory:
-            assigned = Assigned()
+        self._remember = assigned is None and settings.assignment_memory
+        if self._remember:
+            assigned = Assigned(flight_max_s=FLIGHT_S)
         index = Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s)
         self.live = LiveHints(
             index=index,
@@ -68,7 +74,9 @@ class RunningHints:
         self.ports: dict[str, int] = {}
         """Where it listens: `grpc`, `http`, `internal`."""
         self.closing = contextlib.AsyncExitStack()
-        self._feeds_at: Mapping[str, Any] = {}
+        self._feeds = open_feeds(settings, self.live)
+        if settings.feeds:
+            self.metrics.also(lambda: feed_families(settings.feeds, self._feeds))
 
     async def stop(self) -> None:
         """Rule 4. Idempotent."""
@@ -90,6 +98,8 @@ class RunningHints:
             self.closing.push_async_callback(self._write_snapshot)
             self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
         self._background(self._again(settings.sweep_interval_s, self._sweep))
+        if settings.feeds:
+            self._background(self._feeds.run())
 
     async def listen_http(self) -> None:
         """Answer operators and orchestrators. Raises CannotStart, KeyUnusable."""
@@ -120,7 +130,7 @@ class RunningHints:
         """Answer calls. Raises CannotStart, KeyUnusable."""
         settings = self.settings
         identities, key = open_identities(settings), read_namespace_key(settings)
-        service = HintService(self.live, identities, self.metrics, namespace_key=key)
+        service = HintService(self.live, identities, self.metrics, namespace_key=key, remember=self._remember)
         health = Health()
         server = Server(
             {**service.methods(), **health.methods(), **Reflection([SERVICE, "grpc.health.v1.Health"]).methods()},
@@ -172,13 +182,14 @@ class RunningHints:
             log.error("the snapshot %s is ignored: %s", path, trouble)
             return
         if restored is not None:
-            self._feeds_at = restored.feeds
+            self._feeds.resume(restored.feeds)
             log.info("%d entries are back from a snapshot that is %.0f s old", restored.entries, restored.age_s)
 
     async def _write_snapshot(self) -> None:
         path = self.settings.snapshot_path()
         try:
-            await write_snapshot(path, self.live.index, self._clock, {})
+            feeds_at = await self._feeds.state_by_turns()
+            await write_snapshot(path, self.live.index, self._clock, feeds_at)
         except OSError as trouble:
             log.error("the snapshot %s cannot be written: %s", path, trouble.strerror or trouble)
 

@@ -9,9 +9,12 @@ import os
 import secrets
 from pathlib import Path
 
+from terraflow import __version__
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.keys import KeyUnusable, read_public_key
 from terraflow.app.opening import CannotStart, check_tls, naming, warn_if_open
+from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.feed.sink import Sink
 from terraflow.hints.http2.tls import TlsFiles, context
 from terraflow.hints.policy.folder import FolderUnreadable, PolicyFolder
 from terraflow.hints.policy.policies import Policies
@@ -39,6 +42,14 @@ def open_tokenizers(settings: HintsSettings) -> LoadedTokenizers | None:
         return LoadedTokenizers({model: TokenizerFiles(path) for model, path in settings.tokenizers.items()})
     except TokenizerFault as trouble:
         raise CannotStart(f"tokenizers: {trouble}") from None
+
+
+def open_feeds(settings: HintsSettings, sink: Sink) -> Feeds:
+    """The feeds, not begun. Raises CannotStart."""
+    try:
+        return Feeds(settings.feeds, sink, client_version=f"terraflow/{__version__}")
+    except ValueError as trouble:
+        raise CannotStart(f"feeds: {trouble}") from None
 
 
 def open_identities(settings: HintsSettings) -> Identities:

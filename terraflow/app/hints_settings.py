@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.app.loading import BadSettings, Source, check_tls_pair, is_loopback, load
+from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.service.identity import Binding
 
@@ -80,6 +81,8 @@ class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How often it is written, in the background: what a crash loses is learnt again from the engines."""
     policy_dir: str | None = None
     """A folder of manifests (CachePolicy, CacheTenant, PromptTemplate, PDTopology), watched for changes."""
+    feeds: tuple[FeedSettings, ...] = ()
+    """Tables `[[feeds]]`, one an engine whose KV events the service hears; their fields are in the page on feeds."""
     namespace_key_file: str | None = None
     """32 bytes or more that key `tenant_namespace` of RenderTemplate; none given: it is empty."""
     block_tokens: Positive = 16

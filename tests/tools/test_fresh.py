@@ -44,7 +44,10 @@ def test_the_reasons_page_has_every_code_once_a_surface() -> None:
     assert len(rows) == 153
     assert sum(line.startswith("| `NOT_FOUND` | 404 |") for line in rows) == 2
     assert any(line.startswith("| `REVIEW_PENDING` | 202; 200 on /v1/chat/completions") for line in rows)
-    assert any(line.startswith("| `NO_HINT` | – | hint | no | *planned* |") for line in rows)
+    assert any(line.startswith("| `NO_HINT` | – | hint | no | 0.1.0 |") for line in rows)
+    assert any(
+        line.startswith("| `ACTION_DEFERRED` | 202 | reserved-action-broker | no | *planned* |") for line in rows
+    )
 
 
 def test_the_reasons_page_explains_every_surface_and_kind() -> None:

@@ -103,6 +103,7 @@ class Metrics(Collector):
         self.tenants = Labels()
         self._lookups: dict[str, _Lookups] = {}
         self._more: list[Collect] = []
+        self._read: list[Family] = []
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -123,7 +124,7 @@ class Metrics(Collector):
         self.quota_refused += ingested.refused
 
     def also(self, collect: Collect) -> None:
-        """Have a scrape show what `collect` returns, too."""
+        """Have a scrape show what `collect` returns, too; it is called as the index is read."""
         self._more.append(collect)
 
     async def exposition(self) -> bytes:
@@ -154,6 +155,7 @@ class Metrics(Collector):
             dict(index.removals),
             dict(index.tenant_removals),
         )
+        self._read = [family for collect in self._more for family in collect()]
 
     def collect(self) -> Iterator[Family]:
         """Every family; the index's as of the last `read_index`."""
@@ -161,8 +163,7 @@ class Metrics(Collector):
         yield from self._index_families()
         yield from self._lookup_families()
         yield from self._own_families()
-        for collect in self._more:
-            yield from collect()
+        yield from self._read
 
     def _index_families(self) -> Iterator[Family]:
         entries = GaugeMetricFamily(

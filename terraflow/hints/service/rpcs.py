@@ -22,7 +22,7 @@ from terraflow.hints.http2.call import Call
 from terraflow.hints.http2.methods import ClientStream, Inline, Methods, ServerStream, Unary
 from terraflow.hints.http2.status import GrpcError, Status
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Answer, Tokenizers
+from terraflow.hints.lookup import Answer, Query, Tokenizers
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.render import render_template
 from terraflow.hints.service.identity import NOBODY, Caller, Identities, TokenInvalid, names_of
@@ -30,7 +30,7 @@ from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.parse import longer, parse_query, parse_reports
 from terraflow.hints.service.streams import cache_events, metrics_now_and_then
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Tier
+from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
 STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
@@ -58,12 +58,20 @@ class HintService:
     """The RPCs over the live hints."""
 
     def __init__(
-        self, live: LiveHints, identities: Identities, metrics: Metrics, *, namespace_key: bytes | None = None
+        self,
+        live: LiveHints,
+        identities: Identities,
+        metrics: Metrics,
+        *,
+        namespace_key: bytes | None = None,
+        remember: bool = False,
     ) -> None:
+        """`remember`: what is answered counts as sent, in the assignment memory."""
         self.live = live
         self.metrics = metrics
         self._identities = identities
         self._namespace_key = namespace_key
+        self._remember = remember
         self._tokenizing = 0
 
     def methods(self) -> Methods:
@@ -103,8 +111,25 @@ class HintService:
         live = self.live
         begun = live.clock.monotonic()
         foreign = not self._reader(call).sees(request.tenant_id)
-        answer = live.lookup(parse_query(request, foreign=foreign), call.deadline)
+        query = parse_query(request, foreign=foreign)
+        answer = live.lookup(query, call.deadline)
+        if self._remember and answer.scored:
+            self._assume_sent(query, answer)
         return self._answered(request.model_id, answer, begun)
+
+    def _assume_sent(self, query: Query, answer: Answer) -> None:
+        """Count the request as sent to the first replica; nobody will tell when it ends."""
+        live, best = self.live, answer.scored[0]
+        if live.assigned is not None:
+            scope, tokens = Scope(query.tenant, query.model, query.scheme), sum(query.block_token_counts)
+            live.assigned.sent(
+                scope,
+                query.adapter,
+                best.replica,
+                query.block_hashes,
+                max(0, tokens - best.matched_tokens),
+                live.clock.monotonic(),
+            )
 
     def lookup_long_text(
         self, request: pb.LookupRouteRequest, call: Call

@@ -1,0 +1,40 @@
+"""What feeds count, for a scrape: every counter of each, whether its engine is there, and where its streams stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.feed.settings import FeedSettings
+
+LABELS = ("tenant_id", "model", "replica")
+
+
+def feed_families(settings: Sequence[FeedSettings], feeds: Feeds) -> Iterator[Family]:
+    """The families of all configured feeds, which bound their labels."""
+    numbers, connected, states = feeds.numbers(), feeds.connected(), feeds.states()
+    counters: dict[str, CounterMetricFamily] = {}
+    for feed in settings:
+        labels = (feed.tenant, feed.model, feed.replica)
+        for name, count in numbers[feed.name].items():
+            family = counters.get(name)
+            if family is None:
+                words = name.replace("_", " ")
+                family = counters[name] = CounterMetricFamily(
+                    f"terraflow_hints_feed_{name}", f"Of engines' event streams: {words}.", labels=LABELS
+                )
+            family.add_metric(labels, count)
+    yield from counters.values()
+    there = GaugeMetricFamily("terraflow_hints_feed_connected", "1 while the engine is connected.", labels=LABELS)
+    for feed in settings:
+        there.add_metric((feed.tenant, feed.model, feed.replica), float(connected[feed.name]))
+    yield there
+    stands = GaugeMetricFamily(
+        "terraflow_hints_feed_state", "1 for the state that a replica's stream is in.", labels=("replica", "state")
+    )
+    for replica, state in states.items():
+        stands.add_metric((replica, str(state)), 1.0)
+    yield stands
