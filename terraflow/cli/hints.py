@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import typer
 
-from terraflow.cli import hints_explain, hints_replay, hints_serve, hints_sim_engine, hints_token
+from terraflow.cli import hints_doctor, hints_explain, hints_replay, hints_serve, hints_sim_engine, hints_token
 
 
 class Subcommand(NamedTuple):
@@ -24,6 +24,7 @@ class Subcommand(NamedTuple):
 # fmt: off
 SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("serve", hints_serve.command, "The route-hint service, alone."),
+    Subcommand("doctor", hints_doctor.command, "Is the service there, well and fed; also lints manifests."),
     Subcommand("explain", hints_explain.command, "Why a lookup is answered as it is: every candidate's factors."),
     Subcommand("token", hints_token.command, "A token that binds a producer or reader to tenants and replicas."),
     Subcommand("replay", hints_replay.command, "A recorded trace through simulated caches, under several policies."),

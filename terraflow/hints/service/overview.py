@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from terraflow.hints.live import LiveHints
 from terraflow.hints.rank import float32
 from terraflow.hints.words import PROBE_TENANT, ReplicaState, Stats
+
+if TYPE_CHECKING:
+    from terraflow.hints.live import LiveHints
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = "0001-01-01T00:00:00Z"

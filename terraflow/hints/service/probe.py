@@ -9,15 +9,17 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.live import LiveHints
 from terraflow.hints.lookup import STEPS, Query, start
 from terraflow.hints.words import PROBE_TENANT, Entry, Report, Scope, Stats, Tier
+
+if TYPE_CHECKING:
+    from terraflow.hints.live import LiveHints
 
 REPLICA_PREFIX = "__probe-"
 TOKENS = 64
