@@ -1,7 +1,7 @@
 """A plain model of the index: every question walks everything, so that one can see that it is right.
 
-It has the whole API of `terraflow.hints.index.index.Index` under the same names, so a differential test drives both
-with the same calls and compares every result:
+It has the API of `terraflow.hints.index.index.Index` under the same names, all but dump and restore, so a differential
+test drives both with the same calls and compares every result:
 
     real, model = Index(entries_max=20), Model(entries_max=20)
     for step in history:                       # one now for both, and it never goes back
@@ -9,7 +9,11 @@ with the same calls and compares every result:
 
 1. A history that is compared result by result MUST keep to entries_max and key counts of a few dozen: the model is
    quadratic. `sweep` may be compared only by what reads say after it: when it removes what nobody sees is free.
-2. `removals` and gauges count what is swept or not yet swept, so compare them in histories without expiry, or after
+2. `chain` and `exact` of the real one have no order: sort before comparing. A hash longer than 64 bytes is told to
+   listeners as its SHA-256.
+3. With stamps (`skew_s`), a sweep of the real one may leave an entry in place for ten seconds beyond its TTL, where
+   only gauges, quota and cap count it: compare stamped histories without sweeps, or swept ones without stamps.
+4. `removals` and gauges count what is swept or not yet swept, so compare them in histories without expiry, or after
    enough sweeps at a time when nothing lies within ten seconds of its TTL.
 """
 
@@ -17,8 +21,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 
-from terraflow.hints.index.said import Cause, Change, Ingested, Kind, Piece, TenantRule
+from terraflow.hints.index.said import Cause, Change, Ingested, Kind, TenantRule
 from terraflow.hints.words import (
     IDENTIFIER_BYTES_MAX,
     STAMP_SKEW_MAX_S,
@@ -34,6 +39,8 @@ from terraflow.hints.words import (
 _Key = tuple[str, str, str, str, bytes]
 HOT_SLOTS = 64
 """Credits are dated to this part of the service's TTL."""
+SILENT_S_MIN = 600.0
+"""A replica that holds nothing is forgotten by a sweep when it was silent for so long, and for its TTL."""
 
 
 class _Row:
@@ -85,9 +92,14 @@ class Model:
     def _source(self, tenant: str, model: str, replica: str) -> _Source:
         return self._sources.setdefault((tenant, model, replica), _Source())
 
+    def _heard(self, tenant: str, model: str, replica: str, now: float) -> None:
+        if (tenant, model, replica) in self._sources:
+            self._source(tenant, model, replica).event_at = now
+
     def _tell(self, kind: Kind, replica: str, key: _Key) -> None:
         if self.changed is not None:
-            self.changed(Change(kind, replica, key[1], key[0], key[4], key[3]))
+            shown = key[4] if len(key[4]) <= 64 else sha256(key[4]).digest()
+            self.changed(Change(kind, replica, key[1], key[0], shown, key[3]))
 
     def _remove(self, key: _Key, replica: str, cause: Cause, *, quiet: bool = False) -> None:
         del self._keys[key][replica]
@@ -169,12 +181,12 @@ class Model:
         return len(held)
 
     def evict(self, tenant: str, model: str, replica: str, hash: bytes, adapter: str | None, now: float) -> int:  # noqa: A002
-        self._source(tenant, model, replica).event_at = now
+        self._heard(tenant, model, replica, now)
         keys = [key for key in sorted(self._keys) if key[:2] == (tenant, model) and key[4] == hash]
         return self._drop([key for key in keys if adapter in (None, key[3])], replica, Cause.EVENT)
 
     def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: list[bytes], now: float) -> int:
-        self._source(scope.tenant, scope.model, replica).event_at = now
+        self._heard(scope.tenant, scope.model, replica, now)
         removed = 0
         for one in hashes:
             keys = [key for key in sorted(self._keys) if key[:3] == scope and key[4] == one]
@@ -190,13 +202,15 @@ class Model:
         return removed
 
     def refresh(self, tenant: str, model: str, replica: str, now: float) -> None:
-        self._source(tenant, model, replica).event_at = now
+        self._heard(tenant, model, replica, now)
 
     def degrade(self, tenant: str, model: str, replica: str, now: float) -> None:
-        self._source(tenant, model, replica).degraded_to = self._arrivals
+        if (tenant, model, replica) in self._sources:
+            self._source(tenant, model, replica).degraded_to = self._arrivals
 
     def heal(self, tenant: str, model: str, replica: str) -> None:
-        self._source(tenant, model, replica).degraded_to = 0
+        if (tenant, model, replica) in self._sources:
+            self._source(tenant, model, replica).degraded_to = 0
 
     def sweep(self, now: float, entries_max: int) -> int:
         dead = [
@@ -207,6 +221,11 @@ class Model:
         ][:entries_max]
         for key, replica in dead:
             self._remove(key, replica, Cause.TTL)
+        for of, source in list(self._sources.items()):
+            holds = any(key[:2] == of[:2] and of[2] in rows for key, rows in self._keys.items())
+            heard_at = now if source.event_at is None else source.event_at
+            if not holds and now - heard_at >= max(SILENT_S_MIN, self.ttl_s(of[0])):
+                del self._sources[of]
         return len(dead)
 
     def chain(
@@ -295,41 +314,6 @@ class Model:
             and at[-2] // width >= (now - self.ttl_s(key[0])) // width
             for key, at in self._credits.items()
         )
-
-    def dump(self, now: float) -> Iterator[Piece]:
-        for key, rows in self._keys.items():
-            for replica, row in rows.items():
-                mark = self._source(key[0], key[1], replica).degraded_to
-                yield Piece(
-                    tenant=key[0],
-                    model=key[1],
-                    scheme=key[2],
-                    adapter=key[3],
-                    replica=replica,
-                    hashes=[key[4]],
-                    counts=[row.count],
-                    tiers=[row.tier],
-                    ages_s=[now - row.seen],
-                    credits=[row.credits],
-                    order=[row.arrival],
-                    degraded=[row.arrival <= mark],
-                )
-        for (tenant, model, replica), source in self._sources.items():
-            if source.stats is not None and source.stats_at is not None:
-                age = now - source.stats_at
-                yield Piece(tenant=tenant, model=model, replica=replica, stats=source.stats, stats_age_s=age)
-
-    def restore(self, piece: Piece, now: float) -> None:
-        source = self._source(piece.tenant, piece.model, piece.replica)
-        if piece.stats is not None:
-            source.stats, source.stats_at = piece.stats, now - piece.stats_age_s
-        for i, one in enumerate(piece.hashes):
-            key = (piece.tenant, piece.model, piece.scheme, piece.adapter, one)
-            row = self._keys.setdefault(key, {}).setdefault(piece.replica, _Row())
-            row.count, row.tier, row.seen = piece.counts[i], piece.tiers[i], now - piece.ages_s[i]
-            row.arrival, row.credits = piece.order[i], piece.credits[i]
-            self._arrivals = max(self._arrivals, row.arrival)
-            self._key_arrival[key] = max(self._key_arrival.get(key, 0), row.arrival)
 
 
 def tier_kept(tier: int) -> int:

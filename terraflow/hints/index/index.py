@@ -1,14 +1,33 @@
-"""Which replica holds which block. This first form walks; the hot table takes its place under the same API."""
+"""Which replica holds which block, by name: the index that lookups read and reports write.
+
+1. Pure and told the time: seconds of one monotonic clock, that never go back from call to call.
+2. An entry past its TTL counts for nothing in `chain`, `exact`, `replicas` and `known` from that instant, swept or not;
+   gauges (`keys`, `entries`, `hot`, the keys of `states`) are counted and lose it when it is taken out.
+3. An entry's time is its receive time moved by the producer's stamp within bounds, and never goes back. Its place in
+   the order of arrival is that of the report; keys of one report follow each other by adapter, then hash.
+4. A report is taken in key by key. A key beyond the tenant's quota takes out the tenant's oldest key with all of its
+   entries; an entry beyond the cap takes out the entry with the fewest LFU credits (under LRU all have none), then the
+   oldest, over all tenants: it may be the new one itself.
+5. No call takes longer than what it changes: of a large clear, or of a quota that falls, a part is done at once, the
+   rest by later reports and sweeps. What is cleared is not seen from that instant.
+6. Tables are bounded beside the cap: 1 024 replicas of a model, 16 384 pairs of scope and replica, 65 536 sources. What
+   a report brings beyond is refused and counted. A source that holds nothing and has long been silent is forgotten.
+7. A hash longer than 64 bytes is kept as its SHA-256, and changes and snapshots show that.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
+from terraflow.hints.index.register import HOT_SLOTS, Register
 from terraflow.hints.index.said import Cause, Change, Ingested, Kind, Piece, TenantRule
+from terraflow.hints.index.snapshot import pieces, put_back
+from terraflow.hints.index.table import COMPILED
 from terraflow.hints.words import (
     IDENTIFIER_BYTES_MAX,
     STAMP_SKEW_MAX_S,
+    Entry,
     Held,
     Known,
     ReplicaState,
@@ -18,309 +37,391 @@ from terraflow.hints.words import (
     Tier,
 )
 
-__all__ = ["Cause", "Change", "Index", "Ingested", "Kind", "Piece", "TenantRule"]
+__all__ = ["COMPILED", "Cause", "Change", "Index", "Ingested", "Kind", "Piece", "TenantRule"]
 
-_Key = tuple[str, str, str, str, bytes]
-HOT_SLOTS = 64
-"""Credits are dated to this part of the service's TTL."""
+SILENT_S_MIN = 600.0
+"""A source that holds nothing is forgotten when it was silent for so long, and for its TTL."""
 
-
-class _Row:
-    """One entry: what a replica said of a key, when it came, and its LFU credits."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.tier = 1
-        self.seen = float("-inf")
-        self.arrival = 0
-        self.credits = 0
+_AT_ONCE = 2048
+_SWEEP_HOLDINGS = 4096
+_SWEEP_SOURCES = 1024
+_COUNT_MAX = (1 << 31) - 1
+_CAUSES = (Cause.TTL, Cause.CAP, Cause.QUOTA, Cause.EVENT, Cause.CLEAR)
 
 
-class _Source:
-    """A replica of (tenant, model)."""
-
-    def __init__(self) -> None:
-        self.stats: Stats | None = None
-        self.stats_at: float | None = None
-        self.event_at: float | None = None
-        self.degraded_to = 0
-
-
-class Index:
-    """Every question walks everything; see the module."""
+class Index(Register):
+    """See the module. `changed`, where it is set, is called with every change; it MUST NOT call the index."""
 
     def __init__(self, *, entries_max: int = 1_000_000, ttl_s: float = 1800.0) -> None:
-        self.entries_max = entries_max
-        self.ttl_default_s = ttl_s
-        self.changed: Callable[[Change], None] | None = None
-        self.removals: Counter[tuple[str, str]] = Counter()
-        self.tenant_removals: Counter[tuple[str, str]] = Counter()
-        self._rules: dict[str, TenantRule] = {}
-        self._keys: dict[_Key, dict[str, _Row]] = {}
-        self._key_arrival: dict[_Key, int] = {}
-        self._credits: dict[_Key, list[float]] = {}
-        self._sources: dict[tuple[str, str, str], _Source] = {}
-        self._arrivals = 0
+        super().__init__(entries_max, ttl_s)
+        self._changed: Callable[[Change], None] | None = None
+        self._over: dict[str, Tenant] = {}
 
-    def _rule(self, tenant: str) -> TenantRule:
-        return self._rules.get(tenant) or TenantRule(self.ttl_default_s, False, None)
+    @property
+    def changed(self) -> Callable[[Change], None] | None:
+        """Who is told of every change; None costs nothing."""
+        return self._changed
+
+    @changed.setter
+    def changed(self, listener: Callable[[Change], None] | None) -> None:
+        self._changed = listener
+        self.table.tell = None if listener is None else self._tell
+
+    def _tell(self, kind: str, holding: Holding, space: Space, key: bytes) -> None:
+        if self._changed is not None:
+            told = Kind.ADDED if kind == "added" else Kind.EVICTED
+            place = space.place
+            self._changed(Change(told, holding.source.replica, place.model, place.tenant.name, key, space.adapter))
+
+    # What governs
 
     def ttl_s(self, tenant: str) -> float:
-        return self._rule(tenant).ttl_s
-
-    def _live(self, key: _Key, row: _Row, now: float) -> bool:
-        return now - row.seen < self.ttl_s(key[0])
-
-    def _source(self, tenant: str, model: str, replica: str) -> _Source:
-        return self._sources.setdefault((tenant, model, replica), _Source())
-
-    def _tell(self, kind: Kind, replica: str, key: _Key) -> None:
-        if self.changed is not None:
-            self.changed(Change(kind, replica, key[1], key[0], key[4], key[3]))
-
-    def _remove(self, key: _Key, replica: str, cause: Cause, *, quiet: bool = False) -> None:
-        del self._keys[key][replica]
-        if not self._keys[key]:
-            del self._keys[key], self._key_arrival[key]
-            self._credits.pop(key, None)
-        self.removals["lfu" if self._rule(key[0]).lfu else "lru", cause.value] += 1
-        self.tenant_removals[key[0], cause.value] += 1
-        if not quiet:
-            self._tell(Kind.EVICTED, replica, key)
+        """The TTL of a tenant's entries."""
+        known = self.tenants.get(tenant)
+        return self.ttl_default_s if known is None else known.ttl_s
 
     def govern(self, tenant: str, rule: TenantRule | None) -> None:
+        """Put a tenant under a rule; None: under the default, without a quota."""
+        known = self.tenants.get(tenant)
+        if known is None:
+            if rule is None:
+                return
+            known = self.tenant(tenant)
         if rule is None:
-            self._rules.pop(tenant, None)
+            self.governed.discard(tenant)
         else:
-            self._rules[tenant] = rule
-        self._keep_quota(tenant)
+            self.governed.add(tenant)
+        known.ttl_s = self.ttl_default_s if rule is None else rule.ttl_s
+        known.keys_max = -1 if rule is None or rule.keys_max is None else max(0, rule.keys_max)
+        lfu = rule is not None and rule.lfu
+        if known.lfu != lfu:
+            known.lfu = lfu
+            for place in known.places.values():
+                for scope in place.scopes.values():
+                    for holding in scope.holdings.values():
+                        self.table.reweigh(holding)
+        self._pay(known, _AT_ONCE)
+        self.tidy()
 
-    def _keep_quota(self, tenant: str) -> None:
-        quota = self._rule(tenant).keys_max
-        while quota is not None and self.keys(tenant) > max(quota, 0):
-            oldest = min((key for key in self._keys if key[0] == tenant), key=lambda key: (self._key_arrival[key], key))
-            for replica in sorted(self._keys[oldest]):
-                self._remove(oldest, replica, Cause.QUOTA)
+    def _pay(self, tenant: Tenant, keys_max: int) -> None:
+        self.table.keep_quota(tenant, keys_max)
+        if 0 <= tenant.keys_max < tenant.keys:
+            self._over[tenant.name] = tenant
+        else:
+            self._over.pop(tenant.name, None)
 
-    def _keep_cap(self) -> None:
-        while self.entries() > self.entries_max:
-            _, _, key, replica = min(
-                (row.credits if self._rule(key[0]).lfu else 0, row.arrival, key, replica)
-                for key, rows in self._keys.items()
-                for replica, row in rows.items()
-            )
-            self._remove(key, replica, Cause.CAP)
+    # Writes
 
     def ingest(self, report: Report, now: float) -> Ingested:
-        source = self._source(report.tenant, report.model, report.replica)
-        source.event_at = now
-        self._arrivals += 1
-        limit = min(STAMP_SKEW_MAX_S, self.ttl_s(report.tenant) / 10)
-        seen = now + max(-limit, min(limit, report.skew_s))
-        admitted = refreshed = refused = 0
-        quota = self._rule(report.tenant).keys_max
-        told: list[tuple[_Key, int, int]] = []
-        for entry in report.entries if report.scheme else ():
-            sound = len(entry.hashes) == len(entry.counts)
-            if not sound or not all(1 <= len(one) <= IDENTIFIER_BYTES_MAX for one in entry.hashes):
-                refused += len(entry.hashes)
+        """Take in a report: its entries, then its statistics. Returns counts of entries."""
+        entries = report.entries if report.scheme else ()
+        source = self.source(report.tenant, report.model, report.replica)
+        if source is None:
+            return Ingested(0, 0, sum(len(entry.hashes) for entry in entries))
+        source.event_at = source.heard_at = now
+        table = self.table
+        table.admitted = table.refreshed = 0
+        refused = 0
+        for adapter, hashes, counts, tiers in _by_adapter(entries):
+            if not hashes:
                 continue
-            for one, count in zip(entry.hashes, entry.counts, strict=True):
-                told.append(((*report.scope, entry.adapter, one), count, entry.tier))
-        for key, count, tier in sorted(told, key=lambda one: one[0]):
-            if quota is not None and quota <= 0:
-                refused += 1
-                continue
-            rows = self._keys.setdefault(key, {})
-            new = report.replica not in rows
-            row = rows.setdefault(report.replica, _Row())
-            row.count, row.tier = count, tier_kept(tier)
-            row.seen, row.arrival = max(row.seen, seen), self._arrivals
-            self._key_arrival[key] = self._arrivals
-            admitted, refreshed = admitted + new, refreshed + (not new)
-            if new:
-                self._tell(Kind.ADDED, report.replica, key)
-            self._keep_quota(report.tenant)
-            self._keep_cap()
+            if tiers is None or not self._take(report, source, adapter, (hashes, counts, tiers), now):
+                refused += len(hashes)
+        admitted, refreshed = table.admitted, table.refreshed
         if report.stats is not None:
             source.stats, source.stats_at = report.stats, now
-            self._updated(report.tenant, report.model, report.replica)
+            if self._changed is not None:
+                self._changed(Change(Kind.UPDATED, report.replica, report.model, report.tenant))
+        if table.dead:
+            table.purge(16 + 2 * (admitted + refreshed))
+        if self._over:
+            self._pay(source.place.tenant, 16 + 2 * admitted)
+        self.tidy()
         return Ingested(admitted, refreshed, refused)
 
-    def _updated(self, tenant: str, model: str, replica: str) -> None:
-        if self.changed is not None:
-            self.changed(Change(Kind.UPDATED, replica, model, tenant))
-
-    def _drop(self, keys: list[_Key], replica: str, cause: Cause, *, quiet: bool = False) -> int:
-        held = [key for key in keys if replica in self._keys.get(key, ())]
-        for key in held:
-            self._remove(key, replica, cause, quiet=quiet)
-        return len(held)
+    def _take(
+        self,
+        report: Report,
+        source: Source,
+        adapter: str,
+        blocks: tuple[list[bytes], list[int], list[int]],
+        now: float,
+    ) -> bool:
+        tenant = source.place.tenant
+        if tenant.keys_max == 0:
+            return False
+        where = self.where(source, report.scheme, adapter)
+        if where is None:
+            return False
+        space, holding = where
+        hashes, counts, tiers = blocks
+        order = sorted(range(len(hashes)), key=hashes.__getitem__) if len(hashes) > 1 else [0]
+        limit = min(STAMP_SKEW_MAX_S, tenant.ttl_s / 10)
+        seen = now + max(-limit, min(limit, report.skew_s))
+        self.table.ingest(space, holding, hashes, counts, tiers, order, seen)
+        return True
 
     def evict(self, tenant: str, model: str, replica: str, hash: bytes, adapter: str | None, now: float) -> int:  # noqa: A002
-        self._source(tenant, model, replica).event_at = now
-        keys = [key for key in sorted(self._keys) if key[:2] == (tenant, model) and key[4] == hash]
-        return self._drop([key for key in keys if adapter in (None, key[3])], replica, Cause.EVENT)
+        """Take one hash of a replica out under every scheme; `adapter` None: under every adapter."""
+        source = self.heard(tenant, model, replica, now)
+        if source is None:
+            return 0
+        gone = sum(self._evict(holding, adapter, [hash]) for holding in list(source.holdings))
+        self.tidy()
+        return gone
 
     def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: list[bytes], now: float) -> int:
-        self._source(scope.tenant, scope.model, replica).event_at = now
-        removed = 0
-        for one in hashes:
-            keys = [key for key in sorted(self._keys) if key[:3] == scope and key[4] == one]
-            removed += self._drop([key for key in keys if adapter in (None, key[3])], replica, Cause.EVENT)
-        return removed
+        """Take hashes of a replica out under one scheme; `adapter` None: under every adapter."""
+        source = self.heard(scope.tenant, scope.model, replica, now)
+        at = None if source is None else source.place.scopes.get(scope.scheme)
+        holding = None if at is None else at.holdings.get(replica)
+        if holding is None:
+            return 0
+        gone = self._evict(holding, adapter, hashes)
+        self.tidy()
+        return gone
+
+    def _evict(self, holding: Holding, adapter: str | None, hashes: list[bytes]) -> int:
+        spaces = holding.scope.spaces
+        if adapter is not None:
+            space = spaces.get(adapter)
+            return 0 if space is None else self.table.evict(space, holding, hashes)
+        return sum(self.table.evict(space, holding, hashes) for space in list(spaces.values()))
 
     def clear(self, tenant: str, model: str, replica: str, now: float) -> int:
-        self._sources.pop((tenant, model, replica), None)
-        keys = [key for key in self._keys if key[:2] == (tenant, model)]
-        removed = self._drop(keys, replica, Cause.CLEAR, quiet=True)
-        if self.changed is not None:
-            self.changed(Change(Kind.CLEARED, replica, model, tenant))
-        return removed
+        """Forget a replica: what it holds and what it said. Returns how many entries it had."""
+        source = self.found(tenant, model, replica)
+        gone = 0
+        if source is not None:
+            for holding in source.holdings:
+                gone += self.table.bury(holding)
+                if holding.size == 0:
+                    self.table.empty.append(holding)
+                del holding.scope.holdings[replica]
+            source.holdings = []
+            self.forget(source)
+            self.table.purge(_AT_ONCE)
+            self.tidy()
+        if self._changed is not None:
+            self._changed(Change(Kind.CLEARED, replica, model, tenant))
+        return gone
 
     def refresh(self, tenant: str, model: str, replica: str, now: float) -> None:
-        self._source(tenant, model, replica).event_at = now
+        """A known replica is alive."""
+        self.heard(tenant, model, replica, now)
 
     def degrade(self, tenant: str, model: str, replica: str, now: float) -> None:
-        self._source(tenant, model, replica).degraded_to = self._arrivals
+        """What a replica holds up to now counts as degraded, until it is healed or reported again."""
+        self._mark(tenant, model, replica, self.table.arrivals)
 
     def heal(self, tenant: str, model: str, replica: str) -> None:
-        self._source(tenant, model, replica).degraded_to = 0
+        """Nothing of a replica is degraded any more."""
+        self._mark(tenant, model, replica, -1.0)
+
+    def _mark(self, tenant: str, model: str, replica: str, mark: float) -> None:
+        source = self.found(tenant, model, replica)
+        if source is not None:
+            source.mark = mark
+            for holding in source.holdings:
+                self.table.marks[holding.number] = mark
 
     def sweep(self, now: float, entries_max: int) -> int:
-        dead = [
-            (key, replica)
-            for key, rows in self._keys.items()
-            for replica, row in rows.items()
-            if not self._live(key, row, now)
-        ][:entries_max]
-        for key, replica in dead:
-            self._remove(key, replica, Cause.TTL)
-        return len(dead)
+        """A bounded step of taking out what is past its TTL, and what earlier calls left to do. Returns how many
+        entries went for their age. One that was stamped back may wait for others of its replica, ten seconds at most.
+        """
+        gone = self.table.sweep(now, entries_max, _SWEEP_HOLDINGS)
+        self.table.purge(entries_max - gone)
+        for tenant in list(self._over.values())[:16]:
+            self._pay(tenant, max(1, entries_max // 16))
+        for _ in range(min(_SWEEP_SOURCES, len(self.sources))):
+            source = self.sources.popleft()
+            silent_s = max(SILENT_S_MIN, source.place.tenant.ttl_s)
+            if source.place.sources.get(source.replica) is not source:
+                continue
+            if not source.holdings and now - source.heard_at >= silent_s:
+                self.forget(source)
+            else:
+                self.sources.append(source)
+        self.tidy()
+        return gone
+
+    def credit(self, scope: Scope, adapter: str, hashes: Sequence[bytes], replica: str, now: float) -> None:
+        """One to each of a replica's entries: under LFU towards staying, and towards being hot."""
+        space = self.space(scope, adapter)
+        holding = None if space is None else space.scope.holdings.get(replica)
+        if space is None or holding is None:
+            return
+        place = space.place
+        if len(place.hot) > 8 * HOT_SLOTS:
+            place.hot_from = self.slot(now - place.tenant.ttl_s)
+            place.hot = {slot: count for slot, count in place.hot.items() if slot >= place.hot_from}
+        self.table.credit(space, holding, list(hashes), self.slot(now))
+
+    # Reads
 
     def chain(
         self, scope: Scope, adapter: str, hashes: Sequence[bytes], counts: Sequence[int], now: float
     ) -> list[Held]:
-        runs: dict[str, list[_Row]] = {}
-        for i, one in enumerate(hashes):
-            key = (*scope, adapter, one)
-            for replica, row in self._keys.get(key, {}).items():
-                if self._live(key, row, now) and len(runs.get(replica, ())) == i:
-                    runs.setdefault(replica, []).append(row)
-        return [
-            self._held(scope, replica, runs[replica], sum(counts[: len(runs[replica])])) for replica in sorted(runs)
-        ]
-
-    def _held(self, scope: Scope, replica: str, run: list[_Row], tokens: int) -> Held:
-        mark = self._source(scope.tenant, scope.model, replica).degraded_to
-        seen = min(row.seen for row in run)
-        degraded = any(row.arrival <= mark for row in run)
-        return Held(replica, len(run), tokens, seen, max(row.tier for row in run), degraded)
+        """Of each replica that holds the first block, the leading run; `counts` is as long as `hashes`. No order."""
+        space = self.space(scope, adapter)
+        if space is None:
+            return []
+        return self.table.chain(
+            space,
+            hashes if type(hashes) is list else list(hashes),
+            counts if type(counts) is list else list(counts),
+            now,
+        )
 
     def exact(self, scope: Scope, adapter: str, hash: bytes, now: float) -> list[Held]:  # noqa: A002
-        key = (*scope, adapter, hash)
-        rows = self._keys.get(key, {})
-        live = sorted(replica for replica in rows if self._live(key, rows[replica], now))
-        return [self._held(scope, replica, [rows[replica]], rows[replica].count) for replica in live]
+        """Each replica that holds one hash, with the count that it reported. No order."""
+        space = self.space(scope, adapter)
+        return [] if space is None else self.table.chain(space, [hash], [], now, True)
 
     def replicas(self, scope: Scope, now: float) -> Sequence[str]:
-        return sorted({replica for key, replica in self._alive(now) if key[:3] == scope})
-
-    def _alive(self, now: float) -> Iterator[tuple[_Key, str]]:
-        for key, rows in self._keys.items():
-            yield from ((key, replica) for replica, row in rows.items() if self._live(key, row, now))
+        """Who holds a key of a scope within its TTL, sorted."""
+        at = self.scope(scope)
+        if at is None:
+            return []
+        live = self.table.live
+        return sorted(replica for replica, holding in at.holdings.items() if live(holding, now))
 
     def known(self, tenant: str, model: str, scheme: str, now: float) -> Known:
-        scopes = {key[:3] for key, _ in self._alive(now)}
-        if (tenant, model, scheme) in scopes:
-            return Known.SCOPE
-        if any(scope[:2] == (tenant, model) for scope in scopes):
-            return Known.OTHER_SCHEMES
-        if any(scope[0] == tenant for scope in scopes):
-            return Known.OTHER_MODELS
-        return Known.OTHER_TENANTS if scopes else Known.NOTHING
+        """How near to a scope there is a key within its TTL."""
+        own = self.tenants.get(tenant)
+        if own is not None and own.keys:
+            place = own.places.get(model)
+            if place is not None:
+                scope = place.scopes.get(scheme)
+                if scope is not None and self._any([scope], now):
+                    return Known.SCOPE
+                if self._any(place.scopes.values(), now):
+                    return Known.OTHER_SCHEMES
+            if any(self._any(other.scopes.values(), now) for other in own.places.values()):
+                return Known.OTHER_MODELS
+        for each in self.tenants.values():
+            if each.keys and any(self._any(place.scopes.values(), now) for place in each.places.values()):
+                return Known.OTHER_TENANTS
+        return Known.NOTHING
+
+    def _any(self, scopes: Iterable[ScopeAt], now: float) -> bool:
+        return any(self.table.live(holding, now) for scope in scopes for holding in scope.holdings.values())
 
     def stats(self, tenant: str, model: str, replica: str) -> tuple[Stats, float] | None:
-        source = self._sources.get((tenant, model, replica))
+        """A replica's last statistics and when they came."""
+        source = self.found(tenant, model, replica)
         if source is None or source.stats is None or source.stats_at is None:
             return None
         return source.stats, source.stats_at
 
     def states(self, tenant: str | None, model: str | None, now: float) -> list[ReplicaState]:
+        """What is known of replicas, by tenant, replica, model; None: of all."""
         return [
             ReplicaState(
-                tenant=of[0],
-                model=of[1],
-                replica=of[2],
+                tenant=place.tenant.name,
+                model=place.model,
+                replica=source.replica,
                 stats=source.stats,
                 stats_at=source.stats_at,
                 event_at=source.event_at,
-                keys=sum(key[:2] == of[:2] and of[2] in rows for key, rows in self._keys.items()),
+                keys=sum(holding.size for holding in source.holdings),
             )
-            for of, source in sorted(self._sources.items(), key=lambda item: (item[0][0], item[0][2], item[0][1]))
-            if tenant in (None, of[0]) and model in (None, of[1])
+            for place, source in sorted(
+                ((place, source) for place in self._places(tenant, model) for source in place.sources.values()),
+                key=lambda one: (one[0].tenant.name, one[1].replica, one[0].model),
+            )
         ]
 
-    def credit(self, scope: Scope, adapter: str, hashes: Sequence[bytes], replica: str, now: float) -> None:
-        for one in hashes:
-            key = (*scope, adapter, one)
-            row = self._keys.get(key, {}).get(replica)
-            if row is not None:
-                row.credits += self._rule(scope.tenant).lfu
-                self._credits.setdefault(key, []).append(now)
+    def _places(self, tenant: str | None, model: str | None) -> Iterator[Place]:
+        own = None if tenant is None else self.tenants.get(tenant)
+        tenants = self.tenants.values() if tenant is None else [own] if own is not None else []
+        for each in tenants:
+            yield from (place for place in each.places.values() if model in (None, place.model))
+
+    # Gauges
 
     def keys(self, tenant: str | None = None, model: str | None = None) -> int:
-        return sum(tenant in (None, key[0]) and model in (None, key[1]) for key in self._keys)
+        """Distinct keys."""
+        if tenant is None and model is None:
+            return self.table.keys
+        return sum(place.keys for place in self._places(tenant, model))
 
     def entries(self) -> int:
-        return sum(len(rows) for rows in self._keys.values())
+        """Entries, replica × key."""
+        return self.table.entries - self.table.waiting
 
     def hot(self, tenant: str | None = None, model: str | None = None, now: float = 0.0) -> int:
-        width = self.ttl_default_s / HOT_SLOTS
-        return sum(
-            tenant in (None, key[0])
-            and model in (None, key[1])
-            and len(at) > 1
-            and at[-2] // width >= (now - self.ttl_s(key[0])) // width
-            for key, at in self._credits.items()
-        )
+        """Keys credited more than once within the last TTL, to a 64th of the service's TTL."""
+        hot = 0
+        for place in self._places(tenant, model):
+            since = self.slot(now - place.tenant.ttl_s)
+            hot += sum(count for slot, count in place.hot.items() if slot >= since)
+        return hot
+
+    @property
+    def removals(self) -> dict[tuple[str, str], int]:
+        """Entries that left, by (lru or lfu, cause)."""
+        lru, lfu = self.table.removed
+        return {
+            (name, cause.value): count
+            for name, counts in (("lru", lru), ("lfu", lfu))
+            for cause, count in zip(_CAUSES, counts, strict=True)
+            if count
+        }
+
+    @property
+    def tenant_removals(self) -> dict[tuple[str, str], int]:
+        """Entries that left, by (tenant, cause)."""
+        return {
+            (tenant.name, cause.value): count
+            for tenant in self.tenants.values()
+            for cause, count in zip(_CAUSES, tenant.removed, strict=True)
+            if count
+        }
+
+    # Snapshots
 
     def dump(self, now: float) -> Iterator[Piece]:
-        for key, rows in self._keys.items():
-            for replica, row in rows.items():
-                mark = self._source(key[0], key[1], replica).degraded_to
-                yield Piece(
-                    tenant=key[0],
-                    model=key[1],
-                    scheme=key[2],
-                    adapter=key[3],
-                    replica=replica,
-                    hashes=[key[4]],
-                    counts=[row.count],
-                    tiers=[row.tier],
-                    ages_s=[now - row.seen],
-                    credits=[row.credits],
-                    order=[row.arrival],
-                    degraded=[row.arrival <= mark],
-                )
-        for (tenant, model, replica), source in self._sources.items():
-            if source.stats is not None and source.stats_at is not None:
-                age = now - source.stats_at
-                yield Piece(tenant=tenant, model=model, replica=replica, stats=source.stats, stats_age_s=age)
+        """Everything, in pieces of some hundred keys; other calls may come between two of them, another dump not."""
+        return pieces(self, now)
 
     def restore(self, piece: Piece, now: float) -> None:
-        source = self._source(piece.tenant, piece.model, piece.replica)
-        if piece.stats is not None:
-            source.stats, source.stats_at = piece.stats, now - piece.stats_age_s
-        for i, one in enumerate(piece.hashes):
-            key = (piece.tenant, piece.model, piece.scheme, piece.adapter, one)
-            row = self._keys.setdefault(key, {}).setdefault(piece.replica, _Row())
-            row.count, row.tier, row.seen = piece.counts[i], piece.tiers[i], now - piece.ages_s[i]
-            row.arrival, row.credits = piece.order[i], piece.credits[i]
-            self._arrivals = max(self._arrivals, row.arrival)
-            self._key_arrival[key] = max(self._key_arrival.get(key, 0), row.arrival)
+        """Put a piece back, as old as it was when it was dumped; what was reported meanwhile stays as it is."""
+        put_back(self, piece, now)
+        self.tidy()
+
+
+_Blocks = tuple[str, list[bytes], list[int], list[int] | None]
+
+
+def _by_adapter(entries: Sequence[Entry]) -> list[_Blocks]:
+    """Entries as (adapter, hashes, counts, tiers), one an adapter, in its order; tiers None: malformed."""
+    found = [_parsed(entry) for entry in entries]
+    if len(found) < 2:
+        return found
+    whole: dict[str, tuple[list[bytes], list[int], list[int]]] = {}
+    broken: list[_Blocks] = []
+    for adapter, hashes, counts, tiers in found:
+        if tiers is None:
+            broken.append((adapter, hashes, counts, None))
+        elif adapter in whole:
+            for mine, more in zip(whole[adapter], (hashes, counts, tiers), strict=True):
+                mine.extend(more)  # type: ignore[attr-defined]
+        else:
+            whole[adapter] = list(hashes), list(counts), tiers
+    return broken + [(adapter, *whole[adapter]) for adapter in sorted(whole)]
+
+
+def _parsed(entry: Entry) -> _Blocks:
+    adapter, hashes, counts, tier = entry
+    sizes = set(map(len, hashes))
+    if len(hashes) != len(counts) or (sizes and not 1 <= min(sizes) <= max(sizes) <= IDENTIFIER_BYTES_MAX):
+        return adapter, hashes, counts, None
+    if counts and not -_COUNT_MAX <= min(counts) <= max(counts) <= _COUNT_MAX:
+        counts = [max(-_COUNT_MAX, min(_COUNT_MAX, count)) for count in counts]
+    return adapter, hashes, counts, [tier_kept(tier)] * len(hashes)
 
 
 def tier_kept(tier: int) -> int:
     """The tier as it is kept: unset is memory, a stranger is coldest."""
-    return tier or Tier.MEMORY if 0 <= tier <= Tier.REMOTE else Tier.UNKNOWN
+    return int(tier or Tier.MEMORY) if 0 <= tier <= Tier.REMOTE else int(Tier.UNKNOWN)

@@ -61,23 +61,32 @@ class Cause(StrEnum):
     CLEAR = "clear"
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a snapshot: entries of one replica in one scope and adapter, or a replica's statistics.
+class Row(NamedTuple):
+    """An entry of a piece: places in its lists, what was reported, and its place in the order of arrival."""
 
-    Lists of equal length, one place an entry. `order`: places in the order of arrival; comparable within one dump.
+    key: int
+    replica: int
+    count: int
+    tier: int
+    age_s: float
+    credits: int
+    order: float
+    degraded: bool
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a snapshot, of one tenant. Pieces of one dump are put back in their order.
+
+    `spaces`: (model, scheme, adapter). Key i is `hashes[i]` in space `key_spaces[i]`; those in `digests` are the
+    SHA-256 of a longer hash. `stats`: (model, replica, statistics, age). `until`: the end of the order of arrival.
     """
 
     tenant: str
-    model: str
-    replica: str
-    scheme: str = ""
-    adapter: str = ""
+    until: float
+    spaces: list[tuple[str, str, str]] = []
+    replicas: list[str] = []
     hashes: list[bytes] = []
-    counts: list[int] = []
-    tiers: list[int] = []
-    ages_s: list[float] = []
-    credits: list[int] = []
-    order: list[int] = []
-    degraded: list[bool] = []
-    stats: Stats | None = None
-    stats_age_s: float = 0.0
+    key_spaces: list[int] = []
+    digests: list[int] = []
+    rows: list[Row] = []
+    stats: list[tuple[str, str, Stats, float]] = []

@@ -1,0 +1,153 @@
+"""From names to the places of the hot table, made when they are first needed and given up when they are empty."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
+from terraflow.hints.index.table import Table
+from terraflow.hints.words import Scope
+
+HOT_SLOTS = 64
+"""A credit is dated to this part of the service's TTL, so that hot keys can be counted as they change."""
+SLOT_S_MIN = 0.01
+REPLICAS_MAX = 1024
+SOURCES_MAX = 1 << 16
+TENANTS_KEPT = 1024
+"""Beyond these, tenants without a rule are forgotten once they have nothing."""
+
+
+class Register:
+    """The names; `Index` is the rest."""
+
+    def __init__(self, entries_max: int, ttl_s: float) -> None:
+        self.entries_max = entries_max
+        self.ttl_default_s = ttl_s
+        self.slot_s = max(ttl_s / HOT_SLOTS, SLOT_S_MIN)
+        self.table = Table(entries_max)
+        self.tenants: dict[str, Tenant] = {}
+        self.governed: set[str] = set()
+        self.sources: deque[Source] = deque()
+
+    def slot(self, now: float) -> int:
+        """The slot of time that a credit falls into; 0 is never."""
+        return max(0, int(now // self.slot_s)) + 1
+
+    def tenant(self, name: str) -> Tenant:
+        """A tenant, made at need."""
+        known = self.tenants.get(name)
+        if known is None:
+            known = self.tenants[name] = Tenant(name, self.ttl_default_s)
+        return known
+
+    def source(self, tenant: str, model: str, replica: str) -> Source | None:
+        """A source, made at need, or None: there are too many."""
+        found = self.found(tenant, model, replica)
+        if found is not None:
+            return found
+        if len(self.sources) >= SOURCES_MAX:
+            return None
+        owner = self.tenant(tenant)
+        place = owner.places.get(model)
+        if place is None:
+            place = owner.places[model] = Place(owner, model)
+        if len(place.sources) >= REPLICAS_MAX:
+            return None
+        made = place.sources[replica] = Source(place, replica)
+        self.sources.append(made)
+        return made
+
+    def found(self, tenant: str, model: str, replica: str) -> Source | None:
+        """A source that is known."""
+        owner = self.tenants.get(tenant)
+        place = None if owner is None else owner.places.get(model)
+        return None if place is None else place.sources.get(replica)
+
+    def heard(self, tenant: str, model: str, replica: str, now: float) -> Source | None:
+        """A source that is known, which has just been heard."""
+        source = self.found(tenant, model, replica)
+        if source is not None:
+            source.event_at = source.heard_at = now
+        return source
+
+    def scope(self, scope: Scope) -> ScopeAt | None:
+        """A scope in which there is something."""
+        tenant, model, scheme = scope
+        owner = self.tenants.get(tenant)
+        place = None if owner is None else owner.places.get(model)
+        return None if place is None else place.scopes.get(scheme)
+
+    def space(self, scope: Scope, adapter: str) -> Space | None:
+        """A scope's adapter under which there is something."""
+        at = self.scope(scope)
+        return None if at is None else at.spaces.get(adapter)
+
+    def where(self, source: Source, scheme: str, adapter: str) -> tuple[Space, Holding] | None:
+        """The space and the holding of what a source reports, made at need, or None: there are too many."""
+        place = source.place
+        scope = place.scopes.get(scheme)
+        if scope is None:
+            scope = place.scopes[scheme] = ScopeAt(place, scheme)
+        space = scope.spaces.get(adapter)
+        if space is None:
+            space = self.table.space(scope, adapter)
+            if space is None:
+                return None
+            scope.spaces[adapter] = space
+            self.table.empty.append(space)
+        holding = scope.holdings.get(source.replica)
+        if holding is None:
+            holding = self.table.holding(scope, source)
+            if holding is None:
+                return None
+            scope.holdings[source.replica] = holding
+            source.holdings.append(holding)
+            self.table.empty.append(holding)
+        return space, holding
+
+    def forget(self, source: Source) -> None:
+        """Give a source up; it holds nothing any more."""
+        source.place.sources.pop(source.replica, None)
+        self._prune(source.place)
+
+    def tidy(self) -> None:
+        """Give up what has become empty."""
+        empty = self.table.empty
+        while empty:
+            one = empty.pop()
+            if isinstance(one, Holding):
+                self._tidy_holding(one)
+            else:
+                self._tidy_space(one)
+
+    def _tidy_holding(self, holding: Holding) -> None:
+        if holding.size or self.table.holdings[holding.number] is not holding:
+            return
+        self.table.forget_holding(holding)
+        scope, source = holding.scope, holding.source
+        if scope.holdings.get(source.replica) is holding:
+            del scope.holdings[source.replica]
+        if holding in source.holdings:
+            source.holdings.remove(holding)
+        self._prune_scope(scope)
+
+    def _tidy_space(self, space: Space) -> None:
+        if space.keys or self.table.spaces[space.number] is not space:
+            return
+        self.table.forget_space(space)
+        del space.scope.spaces[space.adapter]
+        self._prune_scope(space.scope)
+
+    def _prune_scope(self, scope: ScopeAt) -> None:
+        scopes = scope.place.scopes
+        if not scope.spaces and not scope.holdings and scopes.get(scope.scheme) is scope:
+            del scopes[scope.scheme]
+            self._prune(scope.place)
+
+    def _prune(self, place: Place) -> None:
+        owner = place.tenant
+        if not place.scopes and not place.sources and owner.places.get(place.model) is place:
+            del owner.places[place.model]
+            crowded = len(self.tenants) > TENANTS_KEPT
+            if crowded and not owner.places and owner.name not in self.governed:
+                self.tenants.pop(owner.name, None)
