@@ -16,6 +16,7 @@ import msgspec
 
 from terraflow.app.opening import CannotStart, naming
 from terraflow.app.settings import BadSettings, Settings
+from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.hints.content import SCHEME, ContentPrefixes
 from terraflow.hints.tokenized import TokenPrefixes, Tokens
@@ -36,11 +37,14 @@ class Fleets:
         self,
         settings: Settings,
         hints: ReplicaHints | None,
+        *,
+        follow: Callable[[Bundle], Awaitable[None]] | None = None,
         stop: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._hints = hints
         self._deadline_s = settings.hint_deadline_ms / 1000
         self._tokenizers = Path(settings.tokenizers_dir) if settings.tokenizers_dir is not None else None
+        self._follow = follow
         self._stop = stop
 
     def advise(self, capability: Capability) -> Advice:
@@ -52,6 +56,11 @@ class Fleets:
             model = fleet.hint_model or capability.model
             self._hints.joined(fleet.hint_tenant, model, fleet.scheme or SCHEME, names)
         return Advice(prefixes=self._prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
+
+    async def follow(self, bundle: Bundle) -> None:
+        """A bundle comes into force: what its replicas publish is read, where this process does that."""
+        if self._follow is not None:
+            await self._follow(bundle)
 
     async def close(self) -> None:
         """Let go of the hint service. Idempotent."""
@@ -97,6 +106,7 @@ async def open_fleets(settings: Settings, clock: Clock) -> Fleets:
 
 async def _inside(settings: Settings, clock: Clock) -> Fleets:
     """The service in this process. It listens only when it has a settings file of its own, which says where."""
+    from terraflow.app.fleet_feeds import FleetFeeds
     from terraflow.app.hints import open_hints
     from terraflow.app.hints_settings import HintsSettings, load_hints_settings
     from terraflow.hints.assigned import Assigned
@@ -112,7 +122,13 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
         changed["data_dir"] = str(Path(settings.data_dir) / "hints")
     own = msgspec.structs.replace(own, **changed)
     running = await open_hints(own, clock, listen=file is not None, assigned=Assigned())
-    return Fleets(settings, InsideHints(running.live), running.stop)
+    feeds = FleetFeeds(running.live)
+
+    async def stop() -> None:
+        await feeds.close()
+        await running.stop()
+
+    return Fleets(settings, InsideHints(running.live), follow=feeds.follow, stop=stop)
 
 
 def _remote(settings: Settings, clock: Clock) -> ReplicaHints:

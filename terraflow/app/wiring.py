@@ -25,6 +25,7 @@ from terraflow.app.runtime import RandomIds, SystemClock
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import AccessLog
 from terraflow.classify.scan import Scanner
+from terraflow.contracts.bundle import Bundle
 from terraflow.evidence.highwater import check_marks
 from terraflow.evidence.proof import prove
 from terraflow.gateway.admission import Admission, AdmissionRule
@@ -118,7 +119,12 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         opened.push_async_callback(fleets.close)
         providers = OpenProviders(settings, clock, wrap.provider, fleets.advise)
         opened.push_async_callback(providers.close)
-        bundles = ActiveBundle(store, bundle_keys(settings), clock, providers.follow)
+
+        async def follow(bundle: Bundle) -> None:
+            await providers.follow(bundle)
+            await fleets.follow(bundle)
+
+        bundles = ActiveBundle(store, bundle_keys(settings), clock, follow)
         await bundles.refresh()
         bundles.tell()
         telemetry = AccessLog(clock, access_log)

@@ -246,8 +246,9 @@ def _fleet(capability: Capability, fleet: Fleet, inside_boundary: InsideBoundary
             address = getattr(replica, field)
             if address is not None:
                 yield from _event_address(address, inside_boundary, f"{at}.{field}")
-        if replica.replay is not None and replica.events is None:
-            yield Problem(f"{at}.replay", "is of no use without `events`")
+        for field in ("replay", "metrics"):
+            if getattr(replica, field) is not None and replica.events is None:
+                yield Problem(f"{at}.{field}", "is read with `events`, which are not given")
 
 
 def _event_address(address: str, inside_boundary: InsideBoundary | None, path: str) -> Found:

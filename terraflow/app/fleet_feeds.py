@@ -1,0 +1,107 @@
+"""The feeds of a plane's own hints: what the active bundle's replicas publish, read in this process.
+
+1. They follow the bundle: when its replicas change, feeds that go on keep what they know of their engines.
+2. No replica's silence keeps a bundle from coming into force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from terraflow.contracts.bundle import Bundle
+from terraflow.contracts.capability import Capability
+from terraflow.contracts.fleet import Replica
+from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.feed.settings import FeedSettings
+from terraflow.hints.live import LiveHints
+
+log = logging.getLogger("terraflow.fleets")
+
+UNTOLD_SCHEME = "engine"
+"""For engines whose blocks nobody looks up, because their fleet has no tokenizer: their pressure is wanted all the
+same."""
+
+
+class FleetFeeds:
+    """The feeds of one plane."""
+
+    def __init__(self, live: LiveHints) -> None:
+        self._live = live
+        self._settings: tuple[FeedSettings, ...] = ()
+        self._feeds: Feeds | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._labelled: frozenset[str] = frozenset()
+
+    async def follow(self, bundle: Bundle) -> None:
+        """Read what the bundle's replicas publish, and nothing else."""
+        self._label(bundle)
+        wanted = feeds_of(bundle)
+        if wanted == self._settings:
+            return
+        state = {} if self._feeds is None else self._feeds.state()
+        await self.close()
+        self._settings = wanted
+        if wanted:
+            self._feeds = Feeds(wanted, self._live)
+            self._feeds.resume(state)
+            self._running = asyncio.create_task(self._feeds.run())
+            self._running.add_done_callback(_ended)
+
+    def _label(self, bundle: Bundle) -> None:
+        labelled = {r.id: r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
+        for gone in self._labelled - labelled.keys():
+            self._live.register(gone, {})
+        for replica, labels in labelled.items():
+            self._live.register(replica, labels)
+        self._labelled = frozenset(labelled)
+
+    async def close(self) -> None:
+        """Stop reading. Idempotent."""
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._running
+        self._running = self._feeds = None
+        self._settings = ()
+
+
+def feeds_of(bundle: Bundle) -> tuple[FeedSettings, ...]:
+    """A feed for each replica that is used and publishes; one that several fleets name alike is read once."""
+    found: dict[str, FeedSettings] = {}
+    for capability in _fleets(bundle):
+        for replica in _used(capability):
+            if replica.events is not None:
+                feed = _feed(capability, replica, replica.events)
+                found.setdefault(feed.name, feed)
+    return tuple(found.values())
+
+
+def _feed(capability: Capability, replica: Replica, events: str) -> FeedSettings:
+    fleet = capability.fleet
+    assert fleet is not None
+    return FeedSettings(
+        replica=replica.id,
+        model=fleet.hint_model or capability.model,
+        tenant=fleet.hint_tenant,
+        scheme=fleet.scheme or UNTOLD_SCHEME,
+        endpoint=events,
+        replay_endpoint=replica.replay,
+        labels=replica.labels,
+        metrics_url=replica.metrics,
+    )
+
+
+def _fleets(bundle: Bundle) -> list[Capability]:
+    return [capability for capability in bundle.capabilities.values() if capability.fleet is not None]
+
+
+def _used(capability: Capability) -> list[Replica]:
+    assert capability.fleet is not None
+    return [replica for replica in capability.fleet.replicas if replica.enabled]
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the feeds of the fleets have ended", exc_info=task.exception())
