@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from terraflow.hints.assigned import LINGER_S
@@ -58,6 +59,25 @@ def test_the_record_names_the_replica_and_the_hint_and_what_the_engine_found(
     assert after["placement"]["matched_tokens"] >= 512
     assert after["usage"]["cached"] >= 512
     assert "cached" not in before["usage"]
+
+
+def test_inside_what_the_engines_report_is_known_and_what_they_forget_is_not(
+    launch: Launch, three: list[Beside]
+) -> None:
+    members = fleet("m", three, fed=True, tokenizer="bytes", scheme="sim")
+    caller = launch(document(purpose("chat", members)), hints="inside", hint_deadline_ms=200).caller
+    text = "What the engines know of. " * 40
+    first = ask(caller, text)
+    time.sleep(LINGER_S + 1)
+    response = caller.ask("chat", text)
+    [attempt] = caller.evidence(response.headers["x-terraflow-request-id"])["outcome"]["attempts"]
+    assert attempt["placement"]["hint"] == "PREFIX_MATCH"
+    assert attempt["placement"]["replica"] == first["replica"]
+    assert attempt["placement"]["matched_tokens"] == attempt["usage"]["cached"] > 900
+    holder = three[int(first["replica"][-1])]
+    assert httpx2.post(holder.said["base_url"].removesuffix("/v1") + "/reset_prefix_cache").status_code == 200
+    time.sleep(LINGER_S + 1)
+    assert ask(caller, text)["hint"] != "PREFIX_MATCH"
 
 
 def test_a_stream_is_placed_as_any_other(launch: Launch, three: list[Beside]) -> None:

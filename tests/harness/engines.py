@@ -108,7 +108,17 @@ def again(folder: Path, dead: Beside) -> Beside:
     return started
 
 
-def fleet(name: str, members: list[Beside], **changes: Any) -> Json:
-    """The capability that they are together; `changes` to its fleet."""
-    replicas = [{"id": f"engine-{at}", "endpoint": member.said["base_url"]} for at, member in enumerate(members)]
+def feeds(member: Beside) -> Json:
+    """Where an engine tells of its cache and of its load."""
+    said = member.said
+    metrics = said["base_url"].removesuffix("/v1") + "/metrics"
+    return {"events": said["kv_events"][0], "replay": said["kv_replay"][0], "metrics": metrics}
+
+
+def fleet(name: str, members: list[Beside], *, fed: bool = False, **changes: Any) -> Json:
+    """The capability that they are together; `changes` to its fleet. `fed`: their events are read."""
+    replicas = [
+        {"id": f"engine-{at}", "endpoint": member.said["base_url"]} | (feeds(member) if fed else {})
+        for at, member in enumerate(members)
+    ]
     return sim(name, provider="fleet", model="sim", dialect="self_hosted", fleet={"replicas": replicas} | changes)
