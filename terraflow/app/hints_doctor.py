@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ import grpc.aio
 import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from terraflow.app.hints_findings import Checkup, Finding, found, summed
 from terraflow.app.hints_lint import lint
@@ -195,7 +196,7 @@ async def _internal(
     yield found("SN004", where, f"{overview.total_prefixes} blocks of {len(overview.tenants)} tenants are known")
     if patient.token is None:
         yield found("SN003", where, "the internal listener answers without a token")
-    for finding in (*_feeds(overview), *_feed_counts(metrics), *_tenants(overview, policies, metrics)):
+    for finding in (*_feeds(overview), *_feed_numbers(metrics), *_tenants(overview, policies, metrics)):
         yield finding
     yield await _policy(session, where, headers)
     yield await _probe(session, where, headers)
@@ -228,26 +229,39 @@ def _moment(text: str) -> datetime:
 
 
 FEED_TROUBLES = {
-    "terraflow_hints_feed_gaps_unfilled": "gaps that no replay filled",
-    "terraflow_hints_feed_batches_undecodable": "batches that could not be decoded",
+    "faults": "faults",
+    "undecodable": "batches that could not be decoded",
+    "replays_failed": "gaps that no replay filled",
+    "lora_unmapped": "blocks of LoRA adapters that its map does not name",
 }
 """Counters of feeds that should be 0."""
 
 
-def _feed_counts(metrics: dict[str, Any]) -> list[Finding]:
-    findings = []
+def _feed_numbers(metrics: dict[str, Any]) -> Iterator[Finding]:
+    for sample in _samples(metrics, "terraflow_hints_feed_connected"):
+        if not sample.value:
+            yield found("FD006", _feed(sample), "its engine is not connected")
+    for sample in _samples(metrics, "terraflow_hints_feed_state"):
+        if sample.value and sample.labels.get("state") == "stale":
+            yield found("FD007", _feed(sample), "events were lost: what its replica held counts for less")
     for name, what in FEED_TROUBLES.items():
-        for sample in getattr(metrics.get(name), "samples", ()):
+        for sample in _samples(metrics, f"terraflow_hints_feed_{name}"):
             if sample.name.endswith("_total") and sample.value:
-                resource = "feed/" + "/".join(value for _, value in sorted(sample.labels.items()))
-                findings.append(found("FD005", resource, f"{sample.value:.0f} {what}"))
-    return findings
+                yield found("FD005", _feed(sample), f"{sample.value:.0f} {what}")
+
+
+def _samples(metrics: dict[str, Any], name: str) -> Sequence[Sample]:
+    return getattr(metrics.get(name), "samples", ())
+
+
+def _feed(sample: Sample) -> str:
+    return f"feed/{sample.labels.get('replica', '')}"
 
 
 def _tenants(overview: Overview, policies: Policies | None, metrics: dict[str, Any]) -> list[Finding]:
     evicted = {
         sample.labels.get("tenant_id", ""): sample.value
-        for sample in getattr(metrics.get("inferencecache_tenant_evictions"), "samples", ())
+        for sample in _samples(metrics, "inferencecache_tenant_evictions")
         if sample.name.endswith("_total") and sample.labels.get("reason") == "quota"
     }
     findings = []

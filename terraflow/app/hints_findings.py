@@ -59,7 +59,10 @@ KNOWN: dict[str, Known] = {
     "FD002": Known(WARN, "feeds", "See whether the engine runs and publishes its KV events; then read its feed's log."),
     "FD003": Known(OK, "feeds", ""),
     "FD004": Known(INFO, "feeds", "Let the feed scrape the engine's metrics, so that loaded replicas are spared."),
-    "FD005": Known(WARN, "feeds", "Read the feed's log. A replay endpoint lets it fill gaps by itself."),
+    "FD005": Known(WARN, "feeds", "Read the feed's log. A replay endpoint lets it fill gaps; loras names adapters."),
+    "FD006": Known(WARN, "feeds", "See whether the engine runs and whether the feed's endpoint is its own."),
+    "FD007": Known(WARN, "feeds", "Nothing at once: it heals as the engine's events come in. Give the feed the"
+                                  " engine's replay endpoint, so that gaps are filled."),
     "PL001": Known(FAIL, "policy", "Compare internal_host and internal_port with --internal."),
     "PL002": Known(OK, "policy", ""),
     "PL003": Known(WARN, "policy", "Read the service's log."),

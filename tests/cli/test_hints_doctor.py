@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from terraflow.app.hints import RunningHints, open_hints
-from terraflow.app.hints_doctor import BadFiles, Patient, examine
+from terraflow.app.hints_doctor import FEED_TROUBLES, BadFiles, Patient, examine
 from terraflow.app.hints_findings import KNOWN, Severity
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.runtime import SystemClock
+from terraflow.hints.feed import mapping, stream
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.service.http import Listener, Routes
 from terraflow.hints.service.overview import Overview, ReplicaRow
@@ -214,13 +215,22 @@ async def test_a_replica_that_fell_silent() -> None:
     ]
 
 
-async def test_troubles_that_feeds_count() -> None:
+async def test_troubles_of_feeds() -> None:
     page = msgspec.json.encode(Overview(replicas=[], tenants=[], total_prefixes=0, hot_prefixes=0))
-    exposition = (
-        "# TYPE terraflow_hints_feed_batches_undecodable_total counter\n"
-        'terraflow_hints_feed_batches_undecodable_total{feed="vllm-0"} 3\n'
-        'terraflow_hints_feed_batches_undecodable_total{feed="vllm-1"} 0\n'
-    )
+    labels = 'tenant_id="acme",model="m",replica="{}"'
+    one, two = labels.format("vllm-0"), labels.format("vllm-1")
+    exposition = f"""# TYPE terraflow_hints_feed_undecodable_total counter
+terraflow_hints_feed_undecodable_total{{{one}}} 3
+terraflow_hints_feed_undecodable_total{{{two}}} 0
+# TYPE terraflow_hints_feed_batches_total counter
+terraflow_hints_feed_batches_total{{{one}}} 8
+# TYPE terraflow_hints_feed_connected gauge
+terraflow_hints_feed_connected{{{one}}} 1
+terraflow_hints_feed_connected{{{two}}} 0
+# TYPE terraflow_hints_feed_state gauge
+terraflow_hints_feed_state{{replica="vllm-0",state="stale"}} 1
+terraflow_hints_feed_state{{replica="vllm-1",state="in sequence"}} 1
+"""
     answers = {
         "GET /healthz": (200, b""),
         "GET /readyz": (200, b""),
@@ -229,10 +239,14 @@ async def test_troubles_that_feeds_count() -> None:
     }
     async with standing_in(answers) as where:
         checkup = await examine(nobody(public=where, internal=where))
-    told = [finding for finding in checkup.findings if finding.code == "FD005"]
-    assert [(finding.resource, finding.message) for finding in told] == [
-        ("feed/vllm-0", "3 batches that could not be decoded")
-    ]
+    told = [(finding.code, finding.resource) for finding in checkup.findings if finding.check == "feeds"]
+    assert told[1:] == [("FD006", "feed/vllm-1"), ("FD007", "feed/vllm-0"), ("FD005", "feed/vllm-0")]
+    assert "3 batches that could not be decoded" in [finding.message for finding in checkup.findings]
+
+
+def test_the_counters_that_are_read_are_ones_that_feeds_have() -> None:
+    counted = {"faults", *stream.Counters.__struct_fields__, *mapping.Counters.__struct_fields__}
+    assert set(FEED_TROUBLES) <= counted
 
 
 async def test_a_tenant_at_its_quota(tmp_path: Path) -> None:
