@@ -76,8 +76,14 @@ class Reflection:
         return {"file_descriptor_response": reflection_pb2.FileDescriptorResponse(file_descriptor_proto=told)}
 
     def _symbol(self, name: str) -> FileDescriptor:
-        file: FileDescriptor = self._pool.FindFileContainingSymbol(name)
-        return file
+        service, _, method = name.rpartition(".")
+        if service in self._services:
+            found: FileDescriptor = (
+                self._pool.FindServiceByName(service).methods_by_name[method].containing_service.file
+            )
+        else:
+            found = self._pool.FindFileContainingSymbol(name)
+        return found
 
     def _extension(self, asked: Any) -> FileDescriptor:
         message = self._pool.FindMessageTypeByName(asked.containing_type)
