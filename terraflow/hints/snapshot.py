@@ -88,7 +88,7 @@ async def write_snapshot(path: Path, index: Index, clock: Clock, feeds: Mapping[
             await asyncio.to_thread(writer.add, head)
             for piece in pieces:
                 await asyncio.to_thread(writer.add, piece)
-                entries += len(piece.hashes)
+                entries += len(piece.rows)
                 count += 1
             await asyncio.to_thread(writer.add, count)
             await asyncio.to_thread(_sync, file)
@@ -131,7 +131,7 @@ async def restore_snapshot(path: Path, index: Index, clock: Clock) -> Restored |
     entries = 0
     for piece in read_pieces(path):
         index.restore(piece, then)
-        entries += len(piece.hashes)
+        entries += len(piece.rows)
         await asyncio.sleep(0)
     return Restored(entries=entries, age_s=age_s, feeds=head.feeds)
 

@@ -19,8 +19,6 @@ from terraflow.hints.lookup import Query
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier
 
-HASH_BYTES_MAX = 256
-"""Eight times a SHA-256: the index counts keys, so that only a bound on each bounds its memory."""
 PIECE_HASHES = 2_048
 """What the index takes in within a few milliseconds."""
 COUNT_MAX = 2**31 - 1
@@ -124,13 +122,13 @@ def _fault(hashes: list[bytes], counts: list[int], whole: bytes, adapter: str) -
         return "mismatched_arrays"
     if not hashes and not whole:
         return "empty_entry"
-    if len(hashes) > BLOCKS_MAX or longer(adapter, IDENTIFIER_BYTES_MAX) or len(whole) > HASH_BYTES_MAX:
+    if len(hashes) > BLOCKS_MAX or longer(adapter, IDENTIFIER_BYTES_MAX) or len(whole) > IDENTIFIER_BYTES_MAX:
         return "oversize"
     if hashes:
         sizes = [*map(len, hashes)]
         if min(sizes) == 0:
             return "empty_hash"
-        if max(sizes) > HASH_BYTES_MAX:
+        if max(sizes) > IDENTIFIER_BYTES_MAX:
             return "oversize"
     return ""
 

@@ -9,7 +9,6 @@ import pytest
 
 from terraflow.hints.service.parse import (
     COUNT_MAX,
-    HASH_BYTES_MAX,
     PIECE_HASHES,
     cumulative,
     longer,
@@ -61,8 +60,8 @@ def test_the_updates_adapter_is_that_of_entries_that_name_none() -> None:
         (pb.PrefixEntry(block_token_counts=[1], prefix_hash=b"p"), "mismatched_arrays"),
         (pb.PrefixEntry(block_hashes=[b"a", b""], block_token_counts=[1, 2], prefix_hash=b"p"), "empty_hash"),
         (pb.PrefixEntry(token_count=5), "empty_entry"),
-        (pb.PrefixEntry(prefix_hash=b"x" * (HASH_BYTES_MAX + 1)), "oversize"),
-        (pb.PrefixEntry(block_hashes=[b"x" * (HASH_BYTES_MAX + 1)], block_token_counts=[1]), "oversize"),
+        (pb.PrefixEntry(prefix_hash=b"x" * (IDENTIFIER_BYTES_MAX + 1)), "oversize"),
+        (pb.PrefixEntry(block_hashes=[b"x" * (IDENTIFIER_BYTES_MAX + 1)], block_token_counts=[1]), "oversize"),
         (pb.PrefixEntry(prefix_hash=b"p", adapter_id="x" * (IDENTIFIER_BYTES_MAX + 1)), "oversize"),
         (
             pb.PrefixEntry(block_hashes=[b"x"] * (BLOCKS_MAX + 1), block_token_counts=[1] * (BLOCKS_MAX + 1)),
