@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -42,8 +41,8 @@ def command(
     ] = False,
     lora: Annotated[list[str] | None, typer.Option(help="NAME=ID of an adapter served too; may be repeated.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer's folder or tokenizer.json; otherwise the one that is built in.")
-    ] = None,
+        str, typer.Option(help="A tokenizer.json or a folder with one; `bytes`: one token a byte, and ChatML.")
+    ] = "bytes",
     output_tokens: Annotated[
         int, typer.Option(min=1, max=65536, help="Tokens of an answer, unless fewer are asked.")
     ] = 64,
@@ -77,7 +76,7 @@ def command(
         engine = _engine(said)
     except (ValueError, TypeError) as bad:
         _fail(str(bad))
-    _serve(engine, tokenizer)
+    _serve(engine)
 
 
 _SPEEDS = ("prefill_tokens_per_s", "decode_tokens_per_s", "load_tokens_per_s", "speed")
@@ -109,7 +108,7 @@ def _pair(said: str) -> tuple[str, str]:
     return name, value
 
 
-def _serve(engine: Engine, tokenizer: Path | None) -> None:
+def _serve(engine: Engine) -> None:
     import uvloop
     import zmq
 

@@ -43,7 +43,7 @@ class Usage(NamedTuple):
         }
 
 
-def pieces(prompt: Sequence[int], tokens_max: int, encode: Callable[[str], Sequence[int]]) -> list[Piece]:
+def pieces(prompt: Sequence[int], tokens_max: int, encode: Callable[[str], Sequence[int] | None]) -> list[Piece]:
     """An answer of at most so many tokens: as many words as go in, the rest in single letters."""
     state = xxhash.xxh3_64_intdigest(b"".join([token.to_bytes(4, "little") for token in prompt[-64:]]))
     said: list[Piece] = []
@@ -51,9 +51,9 @@ def pieces(prompt: Sequence[int], tokens_max: int, encode: Callable[[str], Seque
     while left > 0:
         state = (state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
         text = _WORDS[(state >> 33) % len(_WORDS)] + " "
-        tokens = tuple(encode(text))
+        tokens = tuple(encode(text) or ())
         if not tokens or len(tokens) > left:
-            text, tokens = "a", tuple(encode("a"))[:left] or (0,)
+            text, tokens = "a", tuple(encode("a") or ())[:left] or (0,)
         said.append(Piece(text, tokens))
         left -= len(tokens)
     return said

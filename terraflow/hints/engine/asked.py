@@ -1,13 +1,13 @@
 """What callers ask of the simulated engine, parsed: lenient where engines are, and bounded.
 
-1. Fields that change only the words (temperature, stop, tools …) are accepted and mean nothing here.
-2. Messages become tokens as one prompt through `Tokens`; parts other than text are refused, as an engine of text does.
+1. Fields that change only the words (temperature, stop …) are accepted and mean nothing here.
+2. Messages and tools become tokens as one prompt through `Tokens`; parts other than text are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,38 +20,15 @@ class Refused(ValueError):
 
 
 class Tokens(Protocol):
-    """A tokenizer with a chat template."""
+    """A tokenizer with a chat template; None for what it cannot take."""
 
-    def encode(self, text: str) -> Sequence[int]:
+    def text(self, text: str) -> Sequence[int] | None:
         """Text alone."""
         ...
 
-    def chat(self, messages: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """(role, text) of each message, and the beginning of the answer."""
+    def messages(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> Sequence[int] | None:
+        """A chat, up to where its answer begins."""
         ...
-
-
-class ByteTokens:
-    """One token a byte, and the template that many open models use."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """UTF-8; half a surrogate pair counts as a question mark."""
-        return text.encode("utf-8", "replace")
-
-    def chat(self, messages: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """Each message between its marks."""
-        rendered = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in messages)
-        return self.encode(f"{rendered}<|im_start|>assistant\n")
-
-
-class _Part(msgspec.Struct):
-    type: str
-    text: str = ""
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Part] | None = None
 
 
 class _StreamOptions(msgspec.Struct):
@@ -60,7 +37,8 @@ class _StreamOptions(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     model: str
-    messages: list[_Message] | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[Any] | None = None
     prompt: str | list[int | str] | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -95,6 +73,8 @@ def parse(body: bytes, *, chat: bool, tokens: Tokens, output_tokens: int) -> Ask
     if asked.n not in (None, 1):
         raise Refused("n is 1 here")
     prompt = _chat(asked, tokens) if chat else _plain(asked, tokens)
+    if prompt is None:
+        raise Refused("the prompt cannot be tokenized, or is empty or too long")
     if not 0 < len(prompt) <= PROMPT_TOKENS_MAX:
         raise Refused(f"the prompt has {len(prompt)} tokens; 1 to {PROMPT_TOKENS_MAX} go")
     bound = asked.max_completion_tokens if asked.max_completion_tokens is not None else asked.max_tokens
@@ -111,31 +91,32 @@ def parse(body: bytes, *, chat: bool, tokens: Tokens, output_tokens: int) -> Ask
     )
 
 
-def _chat(asked: _Body, tokens: Tokens) -> Sequence[int]:
+def _chat(asked: _Body, tokens: Tokens) -> Sequence[int] | None:
     if not asked.messages:
         raise Refused("messages is missing or empty")
-    return tokens.chat([(message.role, _text(message.content)) for message in asked.messages])
+    for message in asked.messages:
+        if not isinstance(message.get("role"), str):
+            raise Refused("a message has a role")
+        content = message.get("content")
+        if isinstance(content, list):
+            for part in content:
+                if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+                    raise Refused("a content part that is not text")
+        elif content is not None and not isinstance(content, str):
+            raise Refused("content is a text or a list of parts")
+    return tokens.messages(asked.messages, asked.tools)
 
 
-def _text(content: str | list[_Part] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in content:
-        if part.type not in ("text", "input_text"):
-            raise Refused(f"a content part of type {part.type} is not text")
-    return "".join(part.text for part in content)
-
-
-def _plain(asked: _Body, tokens: Tokens) -> Sequence[int]:
+def _plain(asked: _Body, tokens: Tokens) -> Sequence[int] | None:
     prompt = asked.prompt
     if isinstance(prompt, str):
-        return tokens.encode(prompt)
+        return tokens.text(prompt)
     if not prompt:
         raise Refused("prompt is missing or empty")
     if isinstance(prompt[0], str):
         if len(prompt) != 1:
             raise Refused("one prompt a request here")
-        return tokens.encode(prompt[0])
+        return tokens.text(prompt[0])
     ids = [each for each in prompt if isinstance(each, int) and 0 <= each < 1 << 32]
     if len(ids) != len(prompt):
         raise Refused("token ids are within 0 and 2^32 - 1")

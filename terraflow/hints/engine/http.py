@@ -81,7 +81,7 @@ class Front:
         output: list[int] = []
         whole = False
         try:
-            said = pieces(asked.prompt, asked.output_tokens, self._tokens.encode)
+            said = pieces(asked.prompt, asked.output_tokens, self._tokens.text)
             if asked.stream:
                 answer = await self._stream(request, rank, asked, shape, work, said, output)
             else:

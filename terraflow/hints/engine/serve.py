@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from terraflow.hints.engine.asked import ByteTokens, Tokens
 from terraflow.hints.engine.blocks import HashForm
 from terraflow.hints.engine.costs import Costs
 from terraflow.hints.engine.http import Front
@@ -19,6 +18,7 @@ from terraflow.hints.engine.memory import Memory
 from terraflow.hints.engine.publish import Faults, Publisher
 from terraflow.hints.engine.rank import Rank
 from terraflow.hints.engine.wire import Encoding, Form
+from terraflow.hints.tokens.loaded import BYTES, LoadedTokenizers, TokenizerFiles
 
 RANKS_MAX = 64
 
@@ -29,6 +29,8 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "sim"
     loras: Mapping[str, int] = {}
     """Adapters served beside the model, and their ids."""
+    tokenizer: str = BYTES
+    """A tokenizer.json, a folder with one, or the tokenizer of one token a byte that is built in."""
     host: str = "127.0.0.1"
     port: int = 0
     events_port: int = 0
@@ -58,6 +60,17 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
+class _Tokens(NamedTuple):
+    loaded: LoadedTokenizers
+    model: str
+
+    def text(self, text: str) -> Sequence[int] | None:
+        return self.loaded.text(self.model, text)
+
+    def messages(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> Sequence[int] | None:
+        return self.loaded.messages(self.model, messages, tools)
+
+
 class Listening(NamedTuple):
     """Where an engine is to be found."""
 
@@ -67,11 +80,12 @@ class Listening(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: Engine, tokens: Tokens | None = None) -> AsyncIterator[Listening]:
+async def serving(engine: Engine) -> AsyncIterator[Listening]:
     """Serve while the block runs. Raises OSError and zmq.ZMQError for what cannot be bound, ValueError for what makes
-    no engine."""
+    no engine or no tokenizer."""
     if not 1 <= engine.ranks <= RANKS_MAX or engine.block_size < 1:
         raise ValueError(f"an engine has 1 to {RANKS_MAX} ranks, and blocks of one token at least")
+    tokens = _Tokens(LoadedTokenizers({engine.model: TokenizerFiles(engine.tokenizer)}), engine.model)
     salt = os.urandom(16) if engine.salt is None else engine.salt.encode()
     async with contextlib.AsyncExitStack() as stack:
         publishers: list[Publisher] = []
@@ -87,7 +101,7 @@ async def serving(engine: Engine, tokens: Tokens | None = None) -> AsyncIterator
             adapters=list(engine.loras),
             ranks=ranks,
             publishers=publishers,
-            tokens=tokens or ByteTokens(),
+            tokens=tokens,
             output_tokens=engine.output_tokens,
             faults=engine.faults is not None,
         )

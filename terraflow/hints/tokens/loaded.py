@@ -72,6 +72,11 @@ class LoadedTokenizers:
         except TemplateFault:
             return None
 
+    def text(self, model: str, text: str) -> Sequence[int] | None:
+        """Text as it is, without a template; None when that is not to be had."""
+        loaded = self._models.get(model)
+        return None if loaded is None else _encode(loaded.tokenizer, text)
+
 
 def _encode(tokenizer: Tokenizer, text: str) -> Sequence[int] | None:
     try:
