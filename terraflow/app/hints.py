@@ -39,6 +39,7 @@ from terraflow.hints.service.feed_metrics import feed_families
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.pages import internal_routes, public_routes
+from terraflow.hints.service.policy_metrics import policy_families
 from terraflow.hints.service.rpcs import SERVICE, HintService
 from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
 from terraflow.ports.runtime import Clock
@@ -91,6 +92,7 @@ class RunningHints:
         settings = self.settings
         if settings.policy_dir is not None:
             folder = PolicyFolder(Path(settings.policy_dir), self.policies.from_folder)
+            self.metrics.also(lambda: policy_families(folder))
             self.policies.from_folder(open_policies(folder))
             self._background(folder.watch())
         if settings.snapshot:

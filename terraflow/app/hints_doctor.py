@@ -164,6 +164,11 @@ async def _public(session: aiohttp.ClientSession, where: str, metrics: dict[str,
             yield found("HL002", where, f"it is not ready: {said.decode('utf-8', 'replace').strip()[:200]}")
         _, exposition = await _ask(session, "GET", f"http://{where}/metrics")
         metrics |= {family.name: family for family in text_string_to_metric_families(exposition.decode())}
+        for sample in _samples(metrics, "terraflow_hints_policy_problems"):
+            if sample.value:
+                yield found(
+                    "CP006", where, f"its folder is refused for {sample.value:.0f} reasons; what was stays in force"
+                )
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         yield found("HL001", where, f"health and metrics cannot be read: {_said(error)}")
 

@@ -76,6 +76,8 @@ KNOWN: dict[str, Known] = {
     "CP002": Known(OK, "policies", ""),
     "CP004": Known(FAIL, "policies", "Correct the manifest. A running service keeps what was in force before."),
     "CP005": Known(FAIL, "policies", "Give a folder that exists and can be read, with --manifests or policy_dir."),
+    "CP006": Known(FAIL, "policies", "Read the service's log for file, line and field, or lint its folder with"
+                                     " --manifests."),
     "PD001": Known(WARN, "topologies", "Add the annotation inferencecache.io/hash-scheme with the engines' scheme."),
     "PD002": Known(WARN, "topologies", "Label the replicas in replicas.yaml, or in their feeds' settings."),
     "PD003": Known(OK, "topologies", ""),

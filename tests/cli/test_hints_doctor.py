@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -260,6 +261,22 @@ async def test_a_tenant_at_its_quota(tmp_path: Path) -> None:
         assert "CT001" in await codes(patient(running, manifests=manifests))
         # What was lost is in the metrics, for who has no manifests at hand, too.
         assert "CT001" in await codes(patient(running))
+
+
+async def test_a_running_service_whose_folder_is_refused(tmp_path: Path) -> None:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    (manifests / "a.yaml").write_text(TENANT)
+    async with service(tmp_path, policy_dir=str(manifests)) as running:
+        assert "CP006" not in await codes(patient(running))
+        (manifests / "a.yaml").write_text(TENANT + "more: 1\n")
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if "CP006" in await codes(patient(running)):
+                break
+        else:
+            pytest.fail("the doctor does not say so")
+        assert running.live.policies.quotas == {"acme": 2}
 
 
 async def test_manifests_are_linted(tmp_path: Path) -> None:

@@ -178,8 +178,9 @@ class HintService:
         return response
 
     def lookup_pd_route(self, request: pb.LookupPDRouteRequest, call: Call) -> pb.LookupPDRouteResponse:
-        """The prefill and the decode replica (rule 1)."""
-        foreign = not self._reader(call).sees(request.tenant_id)
+        """The prefill and the decode replica (rule 1). A topology belongs to the tenant whose namespace it is in."""
+        reader = self._reader(call)
+        foreign = not (reader.sees(request.tenant_id) and reader.sees(_owner(request.pd_topology_ref)))
         query = PDQuery(
             topology=request.pd_topology_ref,
             tenant=request.tenant_id,
@@ -200,8 +201,9 @@ class HintService:
     async def render_template(self, request: pb.RenderTemplateRequest, call: Call) -> pb.RenderTemplateResponse:
         """A template, filled. A tenant that is not the caller's has no templates."""
         policies = self.live.policies
-        tenant = request.tenant_id
-        if not self._reader(call).sees(tenant) or longer(tenant, IDENTIFIER_BYTES_MAX):
+        tenant, reader = request.tenant_id, self._reader(call)
+        seen = reader.sees(tenant) and reader.sees(_owner(request.template_ref))
+        if not seen or longer(tenant, IDENTIFIER_BYTES_MAX):
             policies = Policies()
         rendered = render_template(request.template_ref, request.variables, tenant, policies, self._namespace_key)
         self.metrics.renders[rendered.reason] += 1
@@ -342,3 +344,8 @@ class HintService:
             yield
         finally:
             opened[kind] -= 1
+
+
+def _owner(reference: str) -> str:
+    """The tenant whose namespace `namespace/name` is in."""
+    return reference.partition("/")[0]
