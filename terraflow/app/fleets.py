@@ -19,6 +19,7 @@ from terraflow.app.settings import BadSettings, Settings
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.hints.content import SCHEME, ContentPrefixes
+from terraflow.hints.guarded import GuardedHints
 from terraflow.hints.tokenized import TokenPrefixes, Tokens
 from terraflow.ports.hints import Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
@@ -54,7 +55,9 @@ class Fleets:
         if self._hints is not None:
             names = [replica.id for replica in fleet.replicas if replica.enabled]
             model = fleet.hint_model or capability.model
-            self._hints.joined(fleet.hint_tenant, model, fleet.scheme or SCHEME, names)
+            # Prompts that cannot be tokenized in time are looked up under our own scheme.
+            for scheme in dict.fromkeys((SCHEME, fleet.scheme or SCHEME)):
+                self._hints.joined(fleet.hint_tenant, model, scheme, names)
         return Advice(prefixes=self._prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
 
     async def follow(self, bundle: Bundle) -> None:
@@ -101,7 +104,7 @@ async def open_fleets(settings: Settings, clock: Clock) -> Fleets:
         return Fleets(settings, None)
     if settings.hints == "inside":
         return await _inside(settings, clock)
-    return Fleets(settings, _remote(settings, clock))
+    return Fleets(settings, GuardedHints(_remote(settings, clock), clock))
 
 
 async def _inside(settings: Settings, clock: Clock) -> Fleets:
@@ -128,7 +131,7 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
         await feeds.close()
         await running.stop()
 
-    return Fleets(settings, InsideHints(running.live), follow=feeds.follow, stop=stop)
+    return Fleets(settings, GuardedHints(InsideHints(running.live), clock), follow=feeds.follow, stop=stop)
 
 
 def _remote(settings: Settings, clock: Clock) -> ReplicaHints:

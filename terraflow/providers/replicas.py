@@ -139,7 +139,7 @@ def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None, prefix: 
 def member_of(replica: str) -> str:
     """The engine of a replica id: its data-parallel ranks (`ID/dpN`) stand behind one endpoint."""
     engine, slash, rank = replica.rpartition("/dp")
-    return engine if slash and rank.isdecimal() else replica
+    return engine if engine and slash and rank.isdecimal() else replica
 
 
 def _by_affinity(seats: Sequence[Seat], fresh: list[int], prefix: Prefix | None) -> int:

@@ -103,6 +103,7 @@ POINTS = [
     Point("plan_routes", "_condition"),
     Point("plane.providers", "ready"),
     Point("plane.providers", "inside_boundary"),
+    Point("plane.providers", "under_pressure"),
     Point("plane.health", "healthy"),
     Point("plane.health", "recent_faults"),
     Point("plane.capacity", "free"),
@@ -138,7 +139,10 @@ def headers() -> dict[str, str]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def inside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
-    made = purpose("w", sim("m"), sim("n"), requests_per_minute=100_000, response_cache={"ttl_s": 60}, egress="burst")
+    fleet = {"replicas": [{"id": "r", "endpoint": "http://127.0.0.1:9/v1"}]}
+    last = sim("f", provider="fleet", dialect="self_hosted", fleet=fleet)
+    terms = {"requests_per_minute": 100_000, "response_cache": {"ttl_s": 60}, "egress": "burst"}
+    made = purpose("w", sim("m"), sim("n"), last, **terms)
     folder = tmp_path_factory.mktemp("failpoints") / "data"
     async with plane_inside(folder, document(made)) as plane:
         yield plane

@@ -43,6 +43,23 @@ def test_a_fault_of_the_route_moves_on_without_a_retry(failure: Failure) -> None
     assert after(failure, routes_left=0) == Ended(RECOVERY[failure].ends_as)
 
 
+def failed_elsewhere(failure: Failure, reached: bool) -> ProviderFailure:
+    failed = ProviderFailure(failure, reached=reached)
+    failed.elsewhere = True
+    return failed
+
+
+@pytest.mark.parametrize("failure", [f for f in Failure if RECOVERY[f].then is not Then.REFUSE])
+def test_a_replicas_own_failure_is_tried_on_another_at_once(failure: Failure) -> None:
+    given = {"routes_left": 1, "left_s": 30.0, "jitter": JITTER}
+    unreached, reached = failed_elsewhere(failure, False), failed_elsewhere(failure, True)
+    assert decide_next(unreached, retries=4, tries_left=2, **given) == Retry(0.0)  # type: ignore[arg-type]
+    assert decide_next(reached, retries=RETRIES_MAX - 1, tries_left=2, **given) == Retry(0.0)  # type: ignore[arg-type]
+    # One that may have broken the replica does not go through all of them, and every route keeps its try.
+    assert isinstance(decide_next(reached, retries=RETRIES_MAX, tries_left=2, **given), Move)  # type: ignore[arg-type]
+    assert isinstance(decide_next(unreached, retries=0, tries_left=1, **given), Move)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from terraflow.hints.assigned import Assigned
 from terraflow.hints.breaker import FAILURES_MAX
 from terraflow.hints.client import RemoteHints
 from terraflow.hints.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text
+from terraflow.hints.guarded import GuardedHints
 from terraflow.hints.index.index import Index
 from terraflow.hints.inside import InsideHints
 from terraflow.hints.live import LiveHints
@@ -30,7 +31,7 @@ from terraflow.hints.wire.inferencecache_pb2_grpc import (
     add_InferenceCacheServicer_to_server,
 )
 from terraflow.hints.words import PROBE_TENANT, Report, Stats
-from terraflow.ports.hints import Prefix
+from terraflow.ports.hints import Hint, Prefix
 
 DEADLINE_S = 0.2
 PREFIX = Prefix(
@@ -242,6 +243,45 @@ async def test_inside_pressure_is_what_replicas_last_said(inside: InsideHints) -
 
 async def test_inside_a_deadline_that_has_passed_is_a_timeout(inside: InsideHints) -> None:
     assert (await inside.hint(PREFIX, -1.0)).reason is Lookup.TIMEOUT
+
+
+class Breaking:
+    """An implementation with a bug in every verb."""
+
+    async def hint(self, prefix: Prefix, timeout_s: float) -> Hint:
+        raise RuntimeError("planted")
+
+    def pressure(self, tenant: str, model: str) -> dict[str, float]:
+        raise RuntimeError("planted")
+
+    def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
+        raise RuntimeError("planted")
+
+    def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
+        raise RuntimeError("planted")
+
+    def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
+        raise RuntimeError("planted")
+
+    async def close(self) -> None:
+        return
+
+
+async def test_a_bug_behind_the_port_costs_a_hint_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = GuardedHints(Breaking(), SystemClock())
+    assert (await guarded.hint(PREFIX, 1.0)).reason is Lookup.NO_HINT
+    assert guarded.pressure("fleet", "m") == {}
+    guarded.joined("fleet", "m", "s", ["r0"])
+    guarded.sent(PREFIX, "r0", 0)
+    guarded.ended(PREFIX, "r0", held=True)
+    assert [record.getMessage().rpartition(" ")[2] for record in caplog.records] == ["RuntimeError"]
+
+
+async def test_what_is_behind_the_port_is_reached(inside: InsideHints) -> None:
+    guarded = GuardedHints(inside, SystemClock())
+    guarded.joined("fleet", "m", "s", ["r0", "r1"])
+    guarded.sent(PREFIX, "r1", 0)
+    assert (await guarded.hint(PREFIX, DEADLINE_S)).ranked[0].replica == "r1"
 
 
 def test_prompts_that_begin_alike_have_the_same_leading_blocks() -> None:
