@@ -407,6 +407,12 @@ def test_the_table_of_findings() -> None:
         assert bool(known.next) == (known.severity is not Severity.OK), code
 
 
+def test_the_page_lists_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hints" / "doctor.md").read_text()
+    rows = re.findall(r"^\| `([A-Z]{2}\d{3})` \| (\w+) \|", page, re.MULTILINE)
+    assert rows == [(code, known.severity.name) for code, known in KNOWN.items()]
+
+
 def test_every_finding_of_the_table_is_made_somewhere_here() -> None:
     tested = Path(__file__).read_text()
     assert [code for code in KNOWN if f'"{code}"' not in tested] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -325,3 +327,30 @@ UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**
 def test_a_duration_is_the_sum_of_its_terms(terms: list[tuple[int, str]]) -> None:
     text = "".join(f"{number}{name}" for number, name in terms)
     assert parse_duration(text) == sum(number * UNITS[name] for number, name in terms)
+
+
+FIELDS = """metadata spec status name namespace annotations eviction evictionTTL strategy requireChain tenantID quota
+body slots type required prefillPools matchLabels acceleratorTypes routingFloorScore minimumMatchedShare replicas 0 {{a}}"""
+names = st.sampled_from(FIELDS.split())
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | names | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.text(max_size=5), inner, max_size=5),
+    max_leaves=12,
+)
+kinds = st.sampled_from(["CachePolicy", "CacheTenant", "PromptTemplate", "PDTopology", "CacheBackend", 7, None])
+
+
+@given(kinds, st.dictionaries(names, values, max_size=4), values, st.sampled_from(["a.yaml", "replicas.yaml"]))
+def test_any_manifest_is_read_or_refused_with_its_place(kind: object, more: object, spec: object, file: str) -> None:
+    assert isinstance(more, dict)
+    manifest = {
+        "apiVersion": "inferencecache.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "n"},
+        "spec": spec,
+        **more,
+    }
+    try:
+        parse_manifests({file: json.dumps(manifest, ensure_ascii=True).encode()})
+    except PoliciesRefused as refused:
+        assert all(problem.file == file and problem.rule for problem in refused.problems)

@@ -16,7 +16,7 @@ from terraflow.hints.policy.sources import PolicySources
 
 
 def body(**fields: Any) -> bytes:
-    return msgspec.json.encode({"version": 7, **fields})
+    return msgspec.json.encode({"version": 7} | fields)
 
 
 FULL = {
@@ -133,6 +133,26 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
         parse_posted(raw)
     except PoliciesRefused as refused:
         assert refused.problems
+
+
+keys = st.sampled_from([*FULL, "version", "policies", "tenants", "tenantID", "maxIndexEntries", "requireChain", "x"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | keys,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=3), st.lists(st.dictionaries(keys, values, max_size=6), max_size=3))
+def test_any_body_is_read_or_refused(more: dict[str, Any], policies: list[dict[str, Any]]) -> None:
+    try:
+        found = parse_posted(
+            body(policies=policies, **{key: more[key] for key in more if key not in ("version", "policies")})
+        )
+    except PoliciesRefused as refused:
+        assert all(problem.field and problem.rule for problem in refused.problems)
+        return
+    assert all(quota >= 0 for quota in found.quotas.values())
 
 
 def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
