@@ -91,6 +91,12 @@ class Served:
             if process.stdout is not None:
                 process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def errors(self) -> str:
         """What it wrote to standard error."""
         return self.log.read_text() if self.log.exists() else ""
@@ -157,6 +163,16 @@ class Client:
     def state(self, tenant: str = "t", model: str = "m") -> pb.GetCacheStateResponse:
         """One GetCacheState."""
         return self.stub.GetCacheState(pb.GetCacheStateRequest(tenant_id=tenant, model_id=model), **self._more)
+
+    def events(self, timeout: float = 20.0, **fields: Any) -> Any:
+        """One StreamCacheEvents; the call, which iterates."""
+        request = pb.StreamEventsRequest(**fields)
+        return self.stub.StreamCacheEvents(request, **(self._more | {"timeout": timeout}))
+
+    def metrics(self, *names: str, timeout: float = 10.0) -> Any:
+        """One StreamMetrics; the call, which iterates."""
+        request = pb.StreamMetricsRequest(names=names)
+        return self.stub.StreamMetrics(request, **(self._more | {"timeout": timeout}))
 
     def pd_route(self, **fields: Any) -> pb.LookupPDRouteResponse:
         """One LookupPDRoute."""

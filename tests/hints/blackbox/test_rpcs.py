@@ -189,10 +189,8 @@ def test_prefill_and_decode_replicas_are_chosen_by_prefix_and_then_by_load(acme:
 
 def test_changes_are_streamed_as_they_come_and_as_they_are_asked_for(served: Served, tenant: str) -> None:
     client = served.client()
-    every = client.stub.StreamCacheEvents(pb.StreamEventsRequest(tenant_id=tenant), timeout=20)
-    only = client.stub.StreamCacheEvents(
-        pb.StreamEventsRequest(model_id="m2", tenant_id=tenant, types=[pb.CacheEvent.ALL_CLEARED]), timeout=20
-    )
+    every = client.events(tenant_id=tenant)
+    only = client.events(model_id="m2", tenant_id=tenant, types=[pb.CacheEvent.ALL_CLEARED])
     until(lambda: served.metric('terraflow_hints_streams_open{stream="events"}') == 2)
     client.report(update("r", [b"a", b"b"], tenant_id="elsewhere"))
     client.report(update("r", [b"a", b"b"], tenant_id=tenant, adapter_id="lora"))
@@ -223,7 +221,7 @@ def test_changes_are_streamed_as_they_come_and_as_they_are_asked_for(served: Ser
 
 def test_a_reader_that_does_not_read_loses_changes_and_stalls_nobody(served: Served, tenant: str) -> None:
     client = served.client()
-    stream = client.stub.StreamCacheEvents(pb.StreamEventsRequest(tenant_id=tenant), timeout=30)
+    stream = client.events(30, tenant_id=tenant)
     until(lambda: served.metric('terraflow_hints_streams_open{stream="events"}') == 1)
     client.report(*(update("r", [b"%d/%d" % (i, j) for j in range(2_000)], tenant_id=tenant) for i in range(20)))
     assert client.state(tenant).summary.total_prefixes == 40_000
@@ -235,7 +233,7 @@ def test_a_reader_that_does_not_read_loses_changes_and_stalls_nobody(served: Ser
 def test_metrics_are_streamed_at_once_by_series_or_family(client: Client, tenant: str) -> None:
     client.lookup(tenant, tenant)
     names = ["inferencecache_server_up", "inferencecache_lookup_route_calls_total"]
-    stream = client.stub.StreamMetrics(pb.StreamMetricsRequest(names=names), timeout=10)
+    stream = client.metrics(*names)
     found = {}
     for metric in stream:
         found[metric.name, metric.labels.get("model")] = metric
