@@ -49,7 +49,7 @@ LOOKUPS = 50
 class Site:
     """The processes, and what is done to them."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, **settings: object) -> None:
         self._folder = folder
         self._stack = stack
         self.engines = stack.enter_context(engines(folder))
@@ -58,7 +58,7 @@ class Site:
         data = DataFolder(folder / "data")
         data.activate(document(purpose("chat", fleet("m", self.engines))))
         key = data.issue_key()
-        self.plane = stack.enter_context(Plane(data, hints=self.address, access_log=False))
+        self.plane = stack.enter_context(Plane(data, hints=self.address, access_log=False, **settings))
         self.caller = Caller(self.plane, key)
         stack.callback(self.caller.close)
 

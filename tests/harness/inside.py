@@ -74,7 +74,7 @@ class Inside:
 
 
 @asynccontextmanager
-async def plane_inside(path: Path, document: dict[str, Any]) -> AsyncIterator[Inside]:
+async def plane_inside(path: Path, document: dict[str, Any], **settings: Any) -> AsyncIterator[Inside]:
     """A started plane over a new folder with this bundle, stopped at the end."""
     folder = DataFolder(path)
     folder.activate(document)
@@ -85,7 +85,7 @@ async def plane_inside(path: Path, document: dict[str, Any]) -> AsyncIterator[In
         counted[name] = Counted(real)
         return counted[name]
 
-    parts = await start(Settings(data_dir=str(path)), wrap=Wrap(provider=count))
+    parts = await start(Settings(data_dir=str(path), **settings), wrap=Wrap(provider=count))
     try:
         yield Inside(parts, folder, counted, key)
     finally:
