@@ -45,8 +45,8 @@ def parse_query(request: pb.LookupRouteRequest, *, foreign: bool) -> Query:
         adapter=request.adapter_id,
         prefix_hash=request.prefix_hash,
         prefix_token_count=request.prefix_token_count,
-        block_hashes=list(request.block_hashes),
-        block_token_counts=list(request.block_token_counts),
+        block_hashes=request.block_hashes[:],
+        block_token_counts=request.block_token_counts[:],
         token_ids=request.token_ids,
         prompt_text=request.prompt_text,
         ttft_ms=request.slo.ttft_ms,
@@ -105,7 +105,7 @@ def _entries(update: pb.CacheStateUpdate, dropped: Dropped) -> Iterator[Entry]:
     for prefix in update.prefixes:
         adapter = prefix.adapter_id or update.adapter_id
         tier = parse_tier(prefix.tier)
-        hashes, counts, whole = list(prefix.block_hashes), list(prefix.block_token_counts), prefix.prefix_hash
+        hashes, counts, whole = prefix.block_hashes[:], prefix.block_token_counts[:], prefix.prefix_hash
         cause = _fault(hashes, counts, whole, adapter)
         if cause:
             dropped[cause] += 1
