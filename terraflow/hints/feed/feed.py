@@ -3,7 +3,9 @@
 1. What a source wants asked is asked; what nobody answers is told to it. Nothing else is decided here.
 2. The first rank that the engine names takes over the source that the connection began with.
 3. The engine is alive while its connection stands, and for two heartbeats after its last sign: a message, a page.
-4. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
+4. What an engine still holds is told again every `fresh_s`, in small steps, while its stream is in sequence and it is
+   alive; what a lost engine held is not, and so ages out.
+5. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
    written.
 """
 
@@ -31,6 +33,9 @@ REORDER_S = 0.2
 """How long a gap without anybody to ask may wait for what was merely overtaken."""
 LATE_HEARTBEATS = 1.5
 """Watched four times a heartbeat, and ZeroMQ takes half of one to notice a silent peer: two heartbeats at most."""
+
+FRESH_BLOCKS = 500
+FRESH_PAUSE_S = 0.01
 
 
 class FeedState(msgspec.Struct, kw_only=True):
@@ -139,6 +144,7 @@ class Feed:
             subscription.receive(self._take),
             subscription.watch(self._changed),
             self._watch_silence(subscription),
+            self._keep_fresh(),
         ]
         if settings.metrics_url is not None:
             parts.append(self._scrape(settings.metrics_url))
@@ -307,6 +313,20 @@ class Feed:
             elif not self.silent and loop.time() - self._heard_at > self.settings.heartbeat_s * LATE_HEARTBEATS:
                 self.silent = True
                 self._everybody(Input.SILENT)
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.fresh_s)
+            await self.keep_fresh()
+
+    async def keep_fresh(self) -> None:
+        """Rule 4, once."""
+        for watched in list(self._watched.values()):
+            hashes = watched.source.mapping.hashes()
+            for at in range(0, len(hashes), FRESH_BLOCKS):
+                if self.silent or not watched.source.report_again(hashes[at : at + FRESH_BLOCKS]):
+                    break
+                await asyncio.sleep(FRESH_PAUSE_S)
 
     async def _scrape(self, url: str) -> None:
         while True:

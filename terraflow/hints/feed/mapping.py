@@ -15,8 +15,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,6 +55,7 @@ Block = tuple[int, int, str, int]
 Plain tuples: the garbage collector lets go of those, and there may be a million."""
 
 _UNKEYED = -1
+_NOTHING: Block = (0, _UNKEYED, "", 0)
 
 
 class Holds(NamedTuple):
@@ -147,9 +148,18 @@ class Mapping:
         self._forgetful = False
 
     def known(self) -> list[Entry]:
-        """Everything that is held, a tier and adapter at a time, for who has to be told again."""
+        """Everything that is held."""
+        return self.entries(self._blocks)
+
+    def hashes(self) -> list[bytes]:
+        """The engine's hashes of what is held, in the order they came."""
+        return list(self._blocks)
+
+    def entries(self, hashes: Iterable[bytes]) -> list[Entry]:
+        """Those of these that are held, a tier and adapter at a time, for who has to be told again."""
         found: dict[tuple[str, int], Entry] = {}
-        for key, tokens, adapter, media in self._blocks.values():
+        for engine_hash in hashes:
+            key, tokens, adapter, media = self._blocks.get(engine_hash, _NOTHING)
             if tokens != _UNKEYED:
                 at = (adapter, _WARMEST[media])
                 entry = found.get(at)

@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from xxhash import xxh3_64_intdigest
 
 from terraflow.hints.events.parse import Batch, Unreadable, parse_batch
-from terraflow.hints.feed.machine import Input
+from terraflow.hints.feed.machine import Input, State
 from terraflow.hints.feed.mapping import Evicts, Holds, Mapping, MappingState
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.feed.stream import CLEAR, DEGRADE, HEAL, STOP, Apply, Ask, Command, Frame, Limits, Position, Stream
@@ -86,10 +88,14 @@ class Source:
         """Everything that a restart of this service would lose."""
         return SourceState(rank=rank, position=self.stream.position(), mapping=self.mapping.dump())
 
-    def report_again(self) -> None:
-        """Tell the sink everything that is known to be held."""
-        for entry in self.mapping.known():
+    def report_again(self, hashes: Iterable[bytes]) -> bool:
+        """Tell the sink again which of the engine's blocks are held: engines tell additions and removals and never hits,
+        and a block that is hit for hours would run out of its TTL. Only what is certain is; returns whether it was."""
+        if self.stream.state is not State.IN_SEQUENCE:
+            return False
+        for entry in self.mapping.entries(hashes):
             self._ingest((entry,))
+        return True
 
     def _follow(self, commands: list[Command]) -> list[Asked]:
         """Do what can be done here; what the engine is to be asked comes back."""

@@ -25,6 +25,8 @@ from terraflow.hints.words import Report, Scope, Stats
 
 SCOPE = Scope("tenant", "model", "scheme")
 BLOCK_TOKENS = 4
+CHUNK_BLOCKS = 2
+WRONG_MAX = 0.001
 POLICIES = Policies(cache={SCOPE.tenant: CachePolicy(minimum_matched_tokens=1, affinity=False)})
 pack = msgspec.msgpack.encode
 
@@ -48,10 +50,10 @@ class Faults(NamedTuple):
 def faults(rng: random.Random) -> Faults:
     """A wire as bad as chance will have it."""
     return Faults(
-        lose=rng.choice((0.0, 0.003, 0.01)),
+        lose=rng.choice((0.0, 0.001, 0.005)),
         burst=rng.choice((1, 1, 4)),
         double=rng.choice((0.0, 0.02, 0.1)),
-        swap=rng.choice((0.0, 0.02)),
+        swap=rng.choice((0.0, 0.005)),
         garble=rng.choice((0.0, 0.0, 0.002)),
         restart=rng.choice((0.0, 0.01, 0.02)),
         clear=rng.choice((0.0, 0.01)),
@@ -99,26 +101,31 @@ class Engine:
         self.life += 1
         return self.publish([["AllBlocksCleared"]])
 
-    def serve(self, tokens: Sequence[int]) -> tuple[int, bytes, int] | None:
-        """Work on a prompt; the batch that this publishes, if any."""
+    def serve(self, tokens: Sequence[int]) -> list[tuple[int, bytes, int]]:
+        """Work on a prompt in chunks, a batch each; what this publishes."""
         keys = block_keys(tokens, BLOCK_TOKENS)
-        events: list[object] = []
         fresh = 0
         while fresh < len(keys) and keys[fresh] in self.cache:
             self.cache.move_to_end(keys[fresh])
             fresh += 1
-        if fresh < len(keys):
-            room = len(self.cache) + len(keys) - fresh - self.blocks_max
-            gone = self.evict(room, set(keys)) if room > 0 else []
-            if gone:
-                events.append(["BlockRemoved", gone, "GPU"])
-            parent = self.cache[keys[fresh - 1]][0] if fresh else None
-            hashes = [self.salt + key for key in keys[fresh:]]
-            for at, key in enumerate(keys[fresh:]):
-                self.cache[key] = (hashes[at], keys[fresh + at - 1] if fresh + at else None)
-                self.stored_in[key] = self.life
-            events.append(["BlockStored", hashes, parent, list(tokens[fresh * BLOCK_TOKENS :]), BLOCK_TOKENS])
-        return self.publish(events) if events else None
+        return [
+            self.prefill(tokens, keys, at, min(at + CHUNK_BLOCKS, len(keys)))
+            for at in range(fresh, len(keys), CHUNK_BLOCKS)
+        ]
+
+    def prefill(self, tokens: Sequence[int], keys: list[bytes], start: int, end: int) -> tuple[int, bytes, int]:
+        events: list[object] = []
+        gone = self.evict(len(self.cache) + end - start - self.blocks_max, set(keys))
+        if gone:
+            events.append(["BlockRemoved", gone, "GPU"])
+        parent = self.cache[keys[start - 1]][0] if start else None
+        hashes = [self.salt + key for key in keys[start:end]]
+        for at in range(start, end):
+            self.cache[keys[at]] = (hashes[at - start], keys[at - 1] if at else None)
+            self.stored_in[keys[at]] = self.life
+        there = list(tokens[start * BLOCK_TOKENS : end * BLOCK_TOKENS])
+        events.append(["BlockStored", hashes, parent, there, BLOCK_TOKENS])
+        return self.publish(events)
 
     def evict(self, number: int, wanted: set[bytes]) -> list[bytes]:
         gone: list[bytes] = []
@@ -145,8 +152,11 @@ class IndexSink:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.now = 0.0
+        self.told: set[bytes] = set()
 
     def ingest(self, report: Report) -> object:
+        for entry in report.entries:
+            self.told.update(entry.hashes)
         return self.index.ingest(report, self.now)
 
     def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: Sequence[bytes]) -> object:
@@ -272,17 +282,20 @@ def make_source(sink: IndexSink, replica: str) -> Source:
 class Fleet:
     """Engines, their lines, one index."""
 
-    def __init__(self, seed: int, make: MakeSource, engines: int = 4) -> None:
+    def __init__(
+        self, seed: int, make: MakeSource, engines: int = 4, wire: Callable[[random.Random], Faults] = faults
+    ) -> None:
         self.rng = random.Random(seed)
         self.index = Index()
         self.sink = IndexSink(self.index)
         self.lines: dict[str, Line] = {}
         for at in range(engines):
-            bad = faults(self.rng)
+            bad = wire(self.rng)
             replica = f"engine-{at}"
             self.lines[replica] = Line(self.rng, Engine(self.rng, bad.kept), make(self.sink, replica), bad)
         self.topics = [[self.rng.randrange(50_000) for _ in range(16)] for _ in range(5)]
         self.talks: list[list[int]] = []
+        self.past: list[list[int]] = []
         self.hints = self.wrong = self.after = 0
 
     def prompt(self) -> list[int]:
@@ -290,6 +303,7 @@ class Fleet:
         rng = self.rng
         if not self.talks or rng.random() < 0.3:
             self.talks.append([*rng.choice(self.topics), *(rng.randrange(50_000) for _ in range(8))])
+            self.past = [*self.past, *self.talks[:-30]][-60:]
             del self.talks[:-30]
         at = rng.randrange(len(self.talks))
         if len(self.talks[at]) < 64:
@@ -326,14 +340,15 @@ class Fleet:
             self.sink.now += rng.random()
             tokens = self.prompt()
             named = self.hint(tokens)
+            if self.past:
+                self.hint(rng.choice(self.past))
             chosen = named if named is not None and rng.random() < 0.7 else rng.choice(list(self.lines))
             line = self.lines[chosen]
             if rng.random() < line.bad.restart:
                 line.restart()
             if rng.random() < line.bad.clear:
                 line.send(line.engine.clear())
-            frame = line.engine.serve(tokens)
-            if frame is not None:
+            for frame in line.engine.serve(tokens):
                 line.send(self.garbled(line, frame))
             for other in self.lines.values():
                 other.step()
@@ -348,5 +363,13 @@ class Fleet:
         if self.rng.random() >= line.bad.garble:
             return frame
         bad = (frame[0], b"\xc1" + frame[1], frame[2])
-        line.engine.published[-1] = bad
+        line.engine.published = [bad if kept is frame else kept for kept in line.engine.published]
         return bad
+
+
+def judge(
+    make: MakeSource, fleets: int, *, first: int = 0, steps: int = 400, wire: Callable[[random.Random], Faults] = faults
+) -> Judged:
+    """What so many fleets of four come to, by their seeds."""
+    rounds = [Fleet(seed, make, wire=wire).run(steps) for seed in range(first, first + fleets)]
+    return Judged(*map(sum, zip(*rounds, strict=True)))

@@ -1,0 +1,49 @@
+"""The table is whole, and the page that shows it is the table."""
+
+from pathlib import Path
+
+import pytest
+
+from terraflow.hints.feed.machine import TABLE, Do, Input, State, diagram
+
+PAGE = Path(__file__).parents[3] / "docs/hints/feeds.md"
+
+
+def test_every_state_knows_every_input():
+    assert set(TABLE) == {(state, happened) for state in State for happened in Input}
+
+
+def test_every_state_is_reached_and_left():
+    left = {(state, row.then) for (state, _), row in TABLE.items() if row.then is not state}
+    for state in State:
+        assert any(before is state for before, _ in left)
+        assert any(then is state for _, then in left) or state is State.IN_SEQUENCE
+
+
+@pytest.mark.parametrize("state", State)
+def test_another_epoch_and_a_clear_end_every_doubt(state):
+    assert Do.RESTART in TABLE[state, Input.BACKWARD].do
+    assert Do.RESTART in TABLE[state, Input.RESTARTED].do
+    assert TABLE[state, Input.CLEARED].then is State.IN_SEQUENCE
+
+
+@pytest.mark.parametrize(("state", "happened"), [key for key, row in TABLE.items() if Do.ASK in row.do])
+def test_who_asks_replays_and_nobody_else_enters_replaying(state, happened):
+    assert TABLE[state, happened].then is State.REPLAYING
+
+
+def test_no_batch_is_applied_while_one_before_it_may_come():
+    for state in (State.GAP, State.REPLAYING):
+        for happened in (Input.NEXT, Input.AHEAD, Input.GARBLED):
+            assert Do.APPLY not in TABLE[state, happened].do
+
+
+def test_what_nobody_asked_for_changes_nothing():
+    for state in (State.IN_SEQUENCE, State.GAP, State.STALE):
+        for happened in Input:
+            if happened.name.startswith(("REPLAYED", "ENDED")):
+                assert TABLE[state, happened] == ((), state)
+
+
+def test_the_page_shows_this_table():
+    assert diagram() in PAGE.read_text("utf-8")
