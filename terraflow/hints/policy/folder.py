@@ -133,8 +133,14 @@ class PolicyFolder:
             if now == self._state:
                 return
             self._state, files = await asyncio.to_thread(read_files, self._folder)
-            policies = await asyncio.to_thread(parse_manifests, files)
         except (PoliciesRefused, FolderUnreadable, OSError) as refused:
+            # Should it come back just as it was, that is a change, too.
+            self._state = None
+            self._tell(refused)
+            return
+        try:
+            policies = await asyncio.to_thread(parse_manifests, files)
+        except PoliciesRefused as refused:
             self._tell(refused)
             return
         self.problems = ()

@@ -4,10 +4,12 @@
    starts again: a controller that posts is the one authority for them.
 2. Templates, topologies and replicas' labels always come from the folder: a post has none.
 3. Either source replaces its part as a whole.
+4. What is read is read beside the loop: a large body takes tens of milliseconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -30,6 +32,7 @@ class PolicySources:
         self._adopt = adopt
         self._folder = folder if folder is not None else Policies()
         self._posted: Posted | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     @property
     def in_force(self) -> Policies:
@@ -46,7 +49,8 @@ class PolicySources:
         self._folder = policies
         self._adopt(self.in_force)
 
-    def post(self, raw: bytes) -> None:
-        """A body of `POST /policy`. Raises PoliciesRefused, and then nothing changes."""
-        self._posted = parse_posted(raw)
-        self._adopt(self.in_force)
+    async def post(self, raw: bytes) -> None:
+        """A body of `POST /policy`. Raises PoliciesRefused, and then nothing changes. Bodies take effect in order."""
+        async with self._one_at_a_time:
+            self._posted = await asyncio.to_thread(parse_posted, raw)
+            self._adopt(self.in_force)

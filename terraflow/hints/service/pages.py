@@ -50,7 +50,7 @@ def internal_routes(
     async def policy(request: web.BaseRequest) -> web.Response:
         raw = await read_body(request, BODY_BYTES_MAX)
         try:
-            sources.post(raw)
+            await sources.post(raw)
         except PoliciesRefused as refused:
             problems = [{"field": problem.field, "rule": problem.rule} for problem in refused.problems]
             raise Refused(400, "the policies are refused and nothing changed", problems=problems) from None

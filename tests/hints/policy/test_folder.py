@@ -193,6 +193,19 @@ async def test_a_folder_that_goes_and_comes_back(tmp_path: Path) -> None:
         await told.in_force({"a": 2})
 
 
+async def test_a_folder_that_comes_back_just_as_it_was(tmp_path: Path) -> None:
+    path, away = tmp_path / "policies", tmp_path / "away"
+    path.mkdir()
+    put(path / "a.yaml", policy("a", 1))
+    async with watching(path, look_every_s=0.1) as (watched, told):
+        path.rename(away)
+        await told.until(lambda: bool(told.refused))
+        away.rename(path)
+        await told.until(lambda: len(told.adopted) == 2)
+        assert watched.problems == ()
+        await told.in_force({"a": 1})
+
+
 async def test_a_watch_ends_when_told_to(tmp_path: Path) -> None:
     stop = asyncio.Event()
     watched = PolicyFolder(tmp_path, lambda _: None)

@@ -330,7 +330,8 @@ def test_a_duration_is_the_sum_of_its_terms(terms: list[tuple[int, str]]) -> Non
 
 
 FIELDS = """metadata spec status name namespace annotations eviction evictionTTL strategy requireChain tenantID quota
-body slots type required prefillPools matchLabels acceleratorTypes routingFloorScore minimumMatchedShare replicas 0 {{a}}"""
+body slots type required prefillPools matchLabels acceleratorTypes routingFloorScore minimumMatchedShare replicas
+0 {{a}}"""
 names = st.sampled_from(FIELDS.split())
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | names | st.text(max_size=5),

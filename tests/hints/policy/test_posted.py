@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -155,7 +156,7 @@ def test_any_body_is_read_or_refused(more: dict[str, Any], policies: list[dict[s
     assert all(quota >= 0 for quota in found.quotas.values())
 
 
-def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
+async def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
     template = PromptTemplate(ref="a/t", body="x", slots=(), revision="r")
     topology = Topology(ref="a/p", prefill_pools=(), decode_pools=())
     folder = Policies(
@@ -168,7 +169,7 @@ def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
     adopted: list[Policies] = []
     sources = PolicySources(adopted.append, folder)
     assert (sources.in_force, sources.is_posted) == (folder, False)
-    sources.post(body(policies=[{"namespace": "b"}]))
+    await sources.post(body(policies=[{"namespace": "b"}]))
     assert adopted == [sources.in_force]
     assert (adopted[0].cache, adopted[0].quotas) == ({"b": CachePolicy()}, {})
     assert (adopted[0].templates, adopted[0].topologies, adopted[0].labels) == (
@@ -177,8 +178,16 @@ def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
         folder.labels,
     )
     with pytest.raises(PoliciesRefused):
-        sources.post(body(version=1))
+        await sources.post(body(version=1))
     assert len(adopted) == 1
     sources.from_folder(Policies(cache={"c": CachePolicy()}))
     assert (adopted[1].cache, adopted[1].templates) == ({"b": CachePolicy()}, {})
     assert sources.is_posted
+
+
+async def test_posts_take_effect_in_their_order() -> None:
+    adopted: list[Policies] = []
+    sources = PolicySources(adopted.append)
+    large = body(policies=[{**FULL, "namespace": f"t{at}"} for at in range(500)])
+    await asyncio.gather(sources.post(large), sources.post(body()))
+    assert [len(policies.cache) for policies in adopted] == [500, 0]
