@@ -34,9 +34,10 @@ def activate(settings: Settings, envelope: bytes) -> Bundle:
         raise BundleRejected((Problem("signature", rule),))
     bundle = verify_bundle(envelope, keys, clock.now(), inside_boundary=_inside(settings))
     problems = [
-        Problem(f"capabilities[{capability.id}].endpoint", trouble)
+        Problem(f"capabilities[{capability.id}].{field}", trouble)
         for capability in bundle.capabilities.values()
-        if capability.endpoint is not None and (trouble := _unusable(capability.endpoint)) is not None
+        for field, endpoint in capability.endpoints
+        if (trouble := _unusable(endpoint)) is not None
     ]
     if problems:
         raise BundleRejected(tuple(problems))

@@ -118,21 +118,24 @@ def _has_secret(capability: Capability, secret: Secret) -> bool:
 
 
 def _unresolved(used: Iterable[Capability]) -> Iterator[Problem]:
-    """Capabilities whose host has no address here."""
-    named = [(capability, host) for capability in used if (host := _host(capability)) is not None]
+    """Capabilities one of whose hosts has no address here."""
+    named = [
+        (f"capabilities[{capability.id}].{field}", host)
+        for capability in used
+        for field, endpoint in capability.endpoints
+        if (host := _host(endpoint)) is not None
+    ]
     hosts = sorted({host for _, host in named})
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as threads:
         found = dict(zip(hosts, threads.map(_resolves, hosts), strict=True))
-    for capability, host in named:
+    for path, host in named:
         if not found[host]:
-            yield Problem(f"capabilities[{capability.id}].endpoint", f"{host} does not resolve here: calls to it fail")
+            yield Problem(path, f"{host} does not resolve here: calls to it fail")
 
 
-def _host(capability: Capability) -> str | None:
-    if capability.endpoint is None:
-        return None
+def _host(endpoint: str) -> str | None:
     try:
-        place = parse_place(capability.endpoint)
+        place = parse_place(endpoint)
     except ValueError:
         return None
     return None if place.literal else place.host

@@ -135,6 +135,13 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = Dialect.CURRENT
 
     @property
+    def endpoints(self) -> tuple[tuple[str, str], ...]:
+        """Every address that its calls may go to, behind the field that names it."""
+        own = () if self.endpoint is None else (("endpoint", self.endpoint),)
+        replicas = () if self.fleet is None else self.fleet.replicas
+        return own + tuple((f"fleet.replicas[{replica.id}].endpoint", replica.endpoint) for replica in replicas)
+
+    @property
     def paid(self) -> bool:
         """Whether somebody outside sends a bill: such a capability needs known prices to be used at all."""
         return self.boundary is Boundary.EXTERNAL and self.provider is not ProviderKind.SIMULATED

@@ -87,3 +87,12 @@ def test_a_host_without_an_address_is_told() -> None:
     hosts = {field: rule for field, rule in found.items() if field.endswith(".endpoint")}
     assert list(hosts) == ["capabilities[alpha].endpoint"]
     assert hosts["capabilities[alpha].endpoint"].startswith("no-such-host.invalid does not resolve here")
+
+
+def test_a_replica_whose_host_has_no_address_is_told_by_its_place() -> None:
+    lost = {"id": "r0", "endpoint": "http://no-such-host.invalid/v1"}
+    members = {"replicas": [lost, {"id": "r1", "endpoint": "http://127.0.0.1/v1"}]}
+    entry = capability("alpha", provider="fleet", fleet=members, script=None)
+    sound = bundle(capabilities=[entry, capability("beta"), capability("gamma")])
+    found = [notice.field for notice in notices_here(sound) if notice.field.endswith(".endpoint")]
+    assert found == ["capabilities[alpha].fleet.replicas[r0].endpoint"]
