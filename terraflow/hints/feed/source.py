@@ -89,8 +89,10 @@ class Source:
         return SourceState(rank=rank, position=self.stream.position(), mapping=self.mapping.dump())
 
     def report_again(self, hashes: Iterable[bytes]) -> bool:
-        """Tell the sink again which of the engine's blocks are held: engines tell additions and removals and never hits,
-        and a block that is hit for hours would run out of its TTL. Only what is certain is; returns whether it was."""
+        """Tell the sink again which of the engine's blocks are held; whether the stream's state let it.
+
+        Engines tell additions and removals, never hits: a block that is hit for hours would run out of its TTL.
+        """
         if self.stream.state is not State.IN_SEQUENCE:
             return False
         for entry in self.mapping.entries(hashes):

@@ -1,0 +1,274 @@
+"""A sink that is a hints server elsewhere: the public contract's ReportCacheState and PublishEvent.
+
+1. Order is kept: what is held goes in a stream that is closed and acknowledged before what is evicted goes, and so on.
+2. What waits is bounded by the number of blocks. When it is too much, or when a call failed, everything that waits is
+   dropped and each replica is told anew, as soon as the server answers: ALL_CLEARED, then all that is known.
+3. The contract has no word for *degraded*. A replica in doubt is withdrawn with ALL_CLEARED: a server that ranks it in
+   full would send prompts after blocks that nobody vouches for, and what it lacks costs a cache miss. What comes after
+   is reported as it comes; when the doubt is over, all that is known is reported again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import grpc
+import grpc.aio
+import msgspec
+
+from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.wire import inferencecache_pb2_grpc as rpc
+from terraflow.hints.words import Entry, Report, Scope, Stats
+
+UPDATES_MAX = 256
+"""Updates of one stream: its acknowledgement is what the next eviction waits for."""
+UPDATE_BLOCKS_MAX = 4_096
+"""Blocks of one update, far below a message's 4 MiB."""
+EVENTS_AT_ONCE = 32
+AGAIN_S = (0.2, 30.0)
+DEADLINE_S = 30.0
+
+
+class Counters(msgspec.Struct, kw_only=True):
+    """What has been sent."""
+
+    updates: int = 0
+    blocks_reported: int = 0
+    blocks_evicted: int = 0
+    clears: int = 0
+    calls_failed: int = 0
+    refused: int = 0
+    resyncs: int = 0
+    overflows: int = 0
+    withdrawn: int = 0
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server is, and who we are."""
+
+    address: str
+    token: str | None = None
+    tls: bool = False
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+    def channel(self) -> grpc.aio.Channel:
+        """A channel to it; gRPC reconnects by itself."""
+        options = (
+            ("grpc.max_reconnect_backoff_ms", 5_000),
+            ("grpc.enable_retries", 0),
+            ("grpc.keepalive_time_ms", 30_000),
+        )
+        if not self.tls:
+            return grpc.aio.insecure_channel(self.address, options)
+        return grpc.aio.secure_channel(
+            self.address, grpc.ssl_channel_credentials(self.ca, self.key, self.certificate), options
+        )
+
+
+class _Waiting:
+    __slots__ = ("blocks", "message")
+
+    def __init__(self, message: pb.CacheStateUpdate | pb.CacheEvent, blocks: int) -> None:
+        self.message = message
+        self.blocks = blocks
+
+
+class RemoteSink:
+    """Sends what feeds write. `run` serves it until cancelled."""
+
+    def __init__(self, target: Target, *, blocks_max: int = 1_000_000, again_s: float = AGAIN_S[0]) -> None:
+        self.counters = Counters()
+        self.last_error = ""
+        self.report_again: Callable[[str | None], None] = lambda replica: None
+        """Set by who runs the feeds: writes everything known of a replica, or of all, to this sink."""
+        self._target = target
+        self._blocks_max = blocks_max
+        self._again_s = again_s
+        self._queue: deque[_Waiting] = deque()
+        self._blocks = 0
+        self._wake = asyncio.Event()
+        self._resync = False
+        self._withdrawn: set[str] = set()
+        self._metadata = None if target.token is None else (("authorization", f"Bearer {target.token}"),)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have not been acknowledged."""
+        return len(self._queue)
+
+    # The sink
+
+    def ingest(self, report: Report) -> None:
+        """It holds these blocks."""
+        for prefixes, blocks in _prefixes(report.entries):
+            update = pb.CacheStateUpdate(
+                replica_id=report.replica,
+                model_id=report.model,
+                tenant_id=report.tenant,
+                hash_scheme=report.scheme,
+                prefixes=prefixes,
+            )
+            self._put(update, blocks)
+
+    def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: Sequence[bytes]) -> None:
+        """It holds these no longer. An event without an adapter would evict under all of them, and so does ours."""
+        for prefix_hash in hashes:
+            self._put(
+                self._event(pb.CacheEvent.PREFIX_EVICTED, scope[0], scope[1], replica, prefix_hash, adapter or ""), 1
+            )
+
+    def clear(self, tenant: str, model: str, replica: str) -> None:
+        """It holds nothing."""
+        self._put(self._event(pb.CacheEvent.ALL_CLEARED, tenant, model, replica), 1)
+
+    def degrade(self, tenant: str, model: str, replica: str) -> None:
+        """See rule 3."""
+        self.counters.withdrawn += 1
+        self._withdrawn.add(replica)
+        self.clear(tenant, model, replica)
+
+    def heal(self, tenant: str, model: str, replica: str) -> None:
+        """See rule 3."""
+        if replica in self._withdrawn:
+            self._withdrawn.discard(replica)
+            self.report_again(replica)
+
+    def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
+        """What it says of itself."""
+        said = pb.ReplicaStats(
+            replica_id=replica,
+            cache_memory_bytes=stats.cache_memory_bytes,
+            hit_rate=stats.hit_rate,
+            pressure=stats.pressure,
+            client_version=stats.client_version,
+            t2_hit_tokens=stats.t2_hit_tokens,
+            t2_query_tokens=stats.t2_query_tokens,
+        )
+        self._put(pb.CacheStateUpdate(replica_id=replica, model_id=model, tenant_id=tenant, stats=said), 1)
+
+    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+        """The contract has no labels: a server reads them from its own `replicas.yaml`."""
+
+    @staticmethod
+    def _event(
+        kind: pb.CacheEvent.Type, tenant: str, model: str, replica: str, prefix_hash: bytes = b"", adapter: str = ""
+    ) -> pb.CacheEvent:
+        return pb.CacheEvent(
+            type=kind, replica_id=replica, model_id=model, tenant_id=tenant, prefix_hash=prefix_hash, adapter_id=adapter
+        )
+
+    def _put(self, message: pb.CacheStateUpdate | pb.CacheEvent, blocks: int) -> None:
+        self._queue.append(_Waiting(message, blocks))
+        self._blocks += blocks
+        if self._blocks > self._blocks_max and not self._resync:
+            self.counters.overflows += 1
+            self._drop()
+        self._wake.set()
+
+    def _drop(self) -> None:
+        """Drop what waits; everything will be told anew."""
+        self._queue.clear()
+        self._blocks = 0
+        self._resync = True
+
+    # Sending
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        waits_s = self._again_s
+        async with self._target.channel() as channel:
+            stub = rpc.InferenceCacheStub(channel)  # type: ignore[no-untyped-call]
+            while True:
+                if not self._queue and not self._resync:
+                    self._wake.clear()
+                    await self._wake.wait()
+                try:
+                    await self._send(stub)
+                    waits_s = self._again_s
+                    self.last_error = ""
+                except (grpc.aio.AioRpcError, TimeoutError) as error:
+                    self.counters.calls_failed += 1
+                    self.last_error = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "TIMEOUT"
+                    self._drop()
+                    await asyncio.sleep(waits_s)
+                    waits_s = min(waits_s * 2, AGAIN_S[1])
+
+    async def _send(self, stub: rpc.InferenceCacheStub) -> None:
+        if self._resync:
+            self.counters.resyncs += 1
+            self._queue.clear()
+            self._blocks = 0
+            self.report_again(None)
+            self._resync = False
+            return
+        first = self._queue[0].message
+        run: list[_Waiting] = []
+        if isinstance(first, pb.CacheStateUpdate):
+            while self._queue and len(run) < UPDATES_MAX and isinstance(self._queue[0].message, pb.CacheStateUpdate):
+                run.append(self._take())
+            call = stub.ReportCacheState(
+                iter([one.message for one in run]), metadata=self._metadata, timeout=DEADLINE_S
+            )
+            acks = [await call]
+            self.counters.updates += len(run)
+            self.counters.blocks_reported += sum(one.blocks for one in run if one.message.hash_scheme)
+        elif first.type == pb.CacheEvent.ALL_CLEARED:
+            run.append(self._take())
+            acks = [await stub.PublishEvent(first, metadata=self._metadata, timeout=DEADLINE_S)]
+            self.counters.clears += 1
+        else:
+            while self._queue and len(run) < EVENTS_AT_ONCE and self._evicts(self._queue[0]):
+                run.append(self._take())
+            calls = [stub.PublishEvent(one.message, metadata=self._metadata, timeout=DEADLINE_S) for one in run]
+            acks = list(await asyncio.gather(*calls))
+            self.counters.blocks_evicted += len(run)
+        self.counters.refused += sum(not ack.accepted for ack in acks)
+
+    def _take(self) -> _Waiting:
+        one = self._queue.popleft()
+        self._blocks -= one.blocks
+        return one
+
+    @staticmethod
+    def _evicts(one: _Waiting) -> bool:
+        return isinstance(one.message, pb.CacheEvent) and one.message.type == pb.CacheEvent.PREFIX_EVICTED
+
+
+def _prefixes(entries: Sequence[Entry]) -> Iterator[tuple[list[pb.PrefixEntry], int]]:
+    """The entries as the contract has them, in updates of a bounded size. A chain's counts are those of each block alone;
+    what is no chain goes hash by hash."""
+    prefixes: list[pb.PrefixEntry] = []
+    blocks = 0
+    for entry in entries:
+        for start in range(0, len(entry.hashes), UPDATE_BLOCKS_MAX):
+            hashes, counts = entry.hashes[start:][:UPDATE_BLOCKS_MAX], entry.counts[start:][:UPDATE_BLOCKS_MAX]
+            alone = [counts[0], *(after - before for before, after in zip(counts, counts[1:], strict=False))]
+            if min(alone) > 0:
+                prefixes.append(
+                    pb.PrefixEntry(
+                        block_hashes=hashes,
+                        block_token_counts=alone,
+                        tier=entry.tier,  # type: ignore[arg-type]
+                        adapter_id=entry.adapter,
+                    )
+                )
+            else:
+                prefixes += [
+                    pb.PrefixEntry(
+                        prefix_hash=prefix_hash,
+                        token_count=count,
+                        tier=entry.tier,  # type: ignore[arg-type]
+                        adapter_id=entry.adapter,
+                    )
+                    for prefix_hash, count in zip(hashes, counts, strict=True)
+                ]
+            blocks += len(hashes)
+            if blocks >= UPDATE_BLOCKS_MAX:
+                yield prefixes, blocks
+                prefixes, blocks = [], 0
+    if prefixes:
+        yield prefixes, blocks
