@@ -23,6 +23,21 @@ def test_a_record_is_canonical_json_and_comes_back() -> None:
         assert record.decode(entry) == each
 
 
+def test_where_a_fleets_call_went_comes_back_also_from_a_packed_table() -> None:
+    placed = record.Placement(replica="engine-1", hint="PREFIX_MATCH", ranked="engine-0", matched_tokens=512)
+    attempts = (record.Attempt(capability="fleet", placement=placed), record.Attempt(capability="sim"))
+    one = msgspec.structs.replace(outcome(1), attempts=attempts)
+    assert record.decode(record.encode(one)) == one
+    assert b'"placement":{"hint":"PREFIX_MATCH","matched_tokens":512,"ranked":"engine-0","replica":"engine-1"}' in (
+        record.encode(one)
+    )
+    assert b"placement" not in record.encode(outcome(1))
+    long = msgspec.structs.replace(outcome(1), attempts=attempts * 1_000)
+    packed = record.encode(long)
+    assert len(packed) <= ENTRY_BYTES_MAX and b'"packed"' in packed
+    assert record.decode(packed) == long
+
+
 def test_fields_at_their_defaults_are_left_out() -> None:
     minimal = record.Outcome(
         schema=1,
