@@ -10,8 +10,11 @@ NO_INSTALL = { echo "that could not be installed (see above); with the network t
 # What the long proofs use that no Python package brings.
 TRUST_PACKAGES := golang-go golang-golang-x-mod-dev strace e2fsprogs
 
+# What is compiled where a C compiler is (hatch_build.py), and read as it is elsewhere.
+HOT := $(wildcard terraflow/hints/index/*.pxd)
+
 .DEFAULT_GOAL := help
-.PHONY: run setup setup-dev test check fix docs bench bench-setup profile trust trust-setup lock clean help
+.PHONY: run setup setup-dev test check fix docs bench bench-hints bench-setup profile trust trust-setup lock clean help
 
 run: setup  ## set up, start the demo workspace, and print how to call it
 	@$(BIN)/terraflow demo --guide $(ARGS)
@@ -26,10 +29,11 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "this Python cannot make environments: install its venv module (Debian: apt-get install python3.11-venv)"; exit 2; }
 
-$(VENV)/.run: requirements/run.lock pyproject.toml | $(VENV)/bin/python
+$(VENV)/.run: requirements/run.lock pyproject.toml hatch_build.py $(HOT) $(HOT:.pxd=.py) | $(VENV)/bin/python
 	@echo "installing TerraFlow's dependencies (pinned, with hashes)"
 	@$(PIP) -r requirements/run.lock || $(NO_INSTALL)
 	@$(BIN)/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e . || $(NO_INSTALL)
+	@$(BIN)/python -c 'from terraflow.hints.index.index import COMPILED as ok; ok or print("no C compiler or no Python headers: the index of route hints runs interpreted, slower")'
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run
@@ -61,6 +65,9 @@ fix: setup-dev  ## format, mend what lint can mend, write the generated pages
 
 bench: setup  ## how fast it is, against its figures (about six minutes; ARGS=--quick for a look)
 	@$(BIN)/python -m bench.run $(ARGS)
+
+bench-hints: setup  ## how fast route hints are, against their figures (about three minutes; ARGS=--quick for a look)
+	@$(BIN)/python -m bench.hints $(ARGS)
 
 bench-setup: $(BENCH)/.ready  ## what the bench compares with (LiteLLM) and the profiler, in an environment of their own
 

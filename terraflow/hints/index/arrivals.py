@@ -126,7 +126,7 @@ class Arrivals(Keys):
         if holding.old is None or holding.rare is None or holding.old.size == 0:
             return victim
         if holding.tenant.lfu:
-            least = holding.rare.items[0]
+            least: int = holding.rare.items[0]
             weight = holding.rare.majors[0]
             place = holding.rare.minors[0]
         else:

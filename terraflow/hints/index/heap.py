@@ -21,18 +21,19 @@ class Heap:
         self.places = places
         self.pairs = pairs
         self.size = 0
-        self.room = 0
-        self._grow(_PLACES_FIRST)
+        self.room = _PLACES_FIRST
+        self.items: Any = region("i", self.room)
+        self.majors: Any = region("d", self.room)
+        self.minors: Any = region("d", self.room if pairs else 1)
 
     def _grow(self, room: int) -> None:
         items = region("i", room)
         majors = region("d", room)
         minors = region("d", room if self.pairs else 1)
-        if self.size:
-            items[: self.size] = self.items[: self.size]
-            majors[: self.size] = self.majors[: self.size]
-            if self.pairs:
-                minors[: self.size] = self.minors[: self.size]
+        items[: self.size] = self.items[: self.size]
+        majors[: self.size] = self.majors[: self.size]
+        if self.pairs:
+            minors[: self.size] = self.minors[: self.size]
         self.items = items
         self.majors = majors
         self.minors = minors

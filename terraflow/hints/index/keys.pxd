@@ -5,20 +5,22 @@ from terraflow.hints.index.places cimport Place, Space, Tenant
 cdef int WORD_BYTES
 cdef int CELL_BYTES
 cdef int KEPT_BYTES_MAX
+cdef long long SPREAD
+cdef long long CODE_MAX
 
 
 cdef class Keys:
     cdef int mask
     cdef int[::1] buckets
-    cdef unsigned long long[::1] words
+    cdef unsigned long long[:] words
     cdef int[:] k_code
     cdef int[:] k_chain
     cdef int[:] k_spot
     cdef int[:] k_head
     cdef int[:] k_prev
     cdef int[:] k_next
-    cdef int[:] k_slot
-    cdef int[:] k_slot_before
+    cdef int[::1] k_slot
+    cdef int[::1] k_slot_before
     cdef unsigned char[::1] cells
     cdef int[::1] cell_next
     cdef int k_top
@@ -34,8 +36,10 @@ cdef class Keys:
 
     @cython.locals(size=Py_ssize_t, kind=int)
     cdef int find(self, int space, bytes sought) except -1
-    @cython.locals(code=int, key=int, word=cython.ulonglong)
+    cdef int _code(self, int spot, bytes sought) except -1
     cdef int _find(self, int spot, bytes sought) except -1
+    @cython.locals(key=int, word=cython.ulonglong)
+    cdef int _seek(self, int spot, bytes sought, int code) except -1
     @cython.locals(size=Py_ssize_t, cell=int, at=Py_ssize_t, text=cython.p_uchar, base=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
     cdef bint _same(self, int key, bytes sought) except -1
     @cython.locals(key=int, at=int)

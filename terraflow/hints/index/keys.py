@@ -1,7 +1,8 @@
 """Keys in flat memory: a bucket, a row, and the bytes of a hash.
 
-1. A row of eight numbers, one view each: its code, the next in its bucket, its spot (space and kind of hash), its first
-   entry, its neighbours by arrival among its tenant's keys, and the slots of its last credit and the last but one.
+1. A row of 32 bytes, one view a field: its word, the next in its bucket, its spot (space and kind of hash), its first
+   entry, its code, its neighbours by arrival among its tenant's keys. Beside it the slots of its last credit and of the
+   last but one, which untouched cost nothing.
 2. Hashes of 8 bytes are a word, up to 64 bytes lie in cells of 32, longer ones are kept as their SHA-256.
 3. The number of buckets is fixed by the cap. Codes come from Python's own keyed hash, so that nobody can choose hashes
    that meet in one bucket.
@@ -18,6 +19,8 @@ from terraflow.hints.index.places import Place, Space, Tenant
 WORD_BYTES = 8
 CELL_BYTES = 32
 KEPT_BYTES_MAX = 64
+SPREAD = 2654435761
+CODE_MAX = 0x7FFFFFFF
 
 
 class Keys:
@@ -29,16 +32,17 @@ class Keys:
             size <<= 1
         self.mask = size - 1
         self.buckets = region("i", size)
-        self.words = region("Q", keys_max)
-        rows = region("i", keys_max * 8)
-        self.k_code = rows[0::8]
-        self.k_chain = rows[1::8]
-        self.k_spot = rows[2::8]
-        self.k_head = rows[3::8]
-        self.k_prev = rows[4::8]
-        self.k_next = rows[5::8]
-        self.k_slot = rows[6::8]
-        self.k_slot_before = rows[7::8]
+        table = region("B", keys_max * 32)
+        rows = table.cast("i")
+        self.words = table.cast("Q")[0::4]
+        self.k_chain = rows[2::8]
+        self.k_spot = rows[3::8]
+        self.k_head = rows[4::8]
+        self.k_code = rows[5::8]
+        self.k_prev = rows[6::8]
+        self.k_next = rows[7::8]
+        self.k_slot = region("i", keys_max)
+        self.k_slot_before = region("i", keys_max)
         self.cells = region("B", keys_max * 2 * CELL_BYTES)
         self.cell_next = region("i", keys_max * 2)
         self.k_top = self.c_top = 1
@@ -60,12 +64,17 @@ class Keys:
                 sought = sha256(sought).digest()
         return self._find(space << 2 | kind, sought)
 
+    def _code(self, spot: int, sought: bytes) -> int:
+        return (hash(sought) ^ (spot * SPREAD)) & CODE_MAX
+
     def _find(self, spot: int, sought: bytes) -> int:
-        code = (hash(sought) ^ (spot * 2654435761)) & 0x7FFFFFFF
         self.spot = spot
-        self.code = code
+        self.code = self._code(spot, sought)
         self.sought = sought
-        key = self.buckets[code & self.mask]
+        return self._seek(spot, sought, self.code)
+
+    def _seek(self, spot: int, sought: bytes, code: int) -> int:
+        key: int = self.buckets[code & self.mask]
         if spot & 3:
             while key and not (self.k_code[key] == code and self.k_spot[key] == spot and self._same(key, sought)):
                 key = self.k_chain[key]

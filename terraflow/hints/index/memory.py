@@ -16,6 +16,6 @@ def region(kind: str, places: int) -> Any:
     its pages are never given back. A small one is a bytearray. Neither is walked by the garbage collector.
     """
     size = max(1, places) * struct.calcsize(kind)
-    if size < _MAPPED_BYTES_MIN:
-        return memoryview(bytearray(size)).cast(kind)
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast(kind)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory: Any = bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size, flags=private)
+    return memoryview(memory).cast(kind)  # type: ignore[call-overload]

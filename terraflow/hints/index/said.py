@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
     key: int
     replica: int
-    count: int
+    tokens: int
     tier: int
     age_s: float
     credits: int

@@ -104,7 +104,7 @@ def put_back(register: Register, piece: Piece, now: float) -> None:
         key = piece.hashes[row.key]
         seen = now - row.age_s
         new = register.table.bring_back(
-            space, holding, key, row.key in digests, row.count, row.tier, seen, row.credits, place
+            space, holding, key, row.key in digests, row.tokens, row.tier, seen, row.credits, place
         )
         register.table.keep_quota(space.tenant, 8)
         if new and row.degraded and place > source.mark:

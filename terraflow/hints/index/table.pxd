@@ -5,6 +5,7 @@ from terraflow.hints.index.heap cimport Heap
 from terraflow.hints.index.keys cimport Keys
 from terraflow.hints.index.places cimport Holding, Place, ScopeAt, Source, Space, Tenant
 
+cdef int AHEAD
 cdef int TTL
 cdef int CAP
 cdef int QUOTA
@@ -29,6 +30,9 @@ cdef class Table(Arrivals):
     cdef int turn
     cdef public long long admitted
     cdef public long long refreshed
+    cdef public bint ahead
+    cdef int[::1] near
+    cdef int[::1] codes
 
     @cython.locals(number=int)
     cpdef Holding holding(self, ScopeAt scope, Source source)
@@ -62,8 +66,10 @@ cdef class Table(Arrivals):
     @cython.locals(touched=list, holding=Holding)
     cpdef list chain(self, Space space, list hashes, list counts, double now, bint exact=*)
     @cython.locals(ttl_s=double, total=cython.longlong, i=Py_ssize_t, n=Py_ssize_t, key=int, entry=int, at=int,
-                   number=int, batch=int, seen=double, rank=int, went_on=cython.bint)
+                   number=int, batch=int, seen=double, rank=int, went_on=cython.bint, sought=bytes, touched_to=Py_ssize_t)
     cdef _run(self, Space space, list hashes, list counts, double now, bint exact, list touched)
+    @cython.locals(i=Py_ssize_t, code=int, stop=Py_ssize_t)
+    cdef Py_ssize_t _touch(self, int space, list hashes, Py_ssize_t start) except -1
     @cython.locals(found=list, holding=Holding, number=int)
     cdef list _told(self, list touched)
 

@@ -142,7 +142,7 @@ class History:
 
 @pytest.mark.parametrize("stamped", [False, True])
 def test_every_result_is_the_models(module: ModuleType, stamped: bool) -> None:
-    for seed in range(250):
+    for seed in range(120):
         history = History(module, seed, stamped=stamped)
         for _ in range(40):
             history.step()
@@ -150,7 +150,7 @@ def test_every_result_is_the_models(module: ModuleType, stamped: bool) -> None:
 
 
 def test_a_restart_from_a_snapshot_goes_on_as_if_there_had_been_none(module: ModuleType) -> None:
-    for seed in range(250):
+    for seed in range(120):
         history = History(module, seed, stamped=seed % 2 == 0)
         history.stamped = True
         for _ in range(25):
