@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent, ScalarEvent
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.events import (
+    CollectionEndEvent,
+    CollectionStartEvent,
+    Event,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
 
 from terraflow.hints.policy.problems import PoliciesRefused, Problem
 
@@ -26,8 +32,13 @@ DEPTH_MAX = 32
 
 Path = tuple[str | int, ...]
 
-_TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?[0-9]{1,19}")
+_OTHER_NUMBER = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0o[0-7]+|0x[0-9a-fA-F]+"
+)
+_NULLS = ("", "~", "null", "Null", "NULL")
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+"""What YAML 1.2's core schema makes of plain text."""
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 
 
@@ -62,12 +73,7 @@ def read_documents(raw: bytes, file: str) -> list[Document]:
     except UnicodeDecodeError:
         raise refused(0, "is not UTF-8") from None
     try:
-        _check_events(text)
-        nodes = [node for node in YAML(typ="safe", pure=True).compose_all(text) if node is not None]
-        documents = []
-        for node in nodes:
-            lines: dict[Path, int] = {}
-            documents.append(Document(_value(node, (), lines), lines))
+        documents = list(_Reading(YAML(typ="safe", pure=True).parse(text)).documents())
     except _Unread as unread:
         raise PoliciesRefused([Problem(file, unread.line, dotted(unread.path), unread.rule)]) from None
     except MarkedYAMLError as error:
@@ -86,63 +92,72 @@ class _Unread(Exception):
         self.rule = rule
 
 
-def _check_events(text: str) -> None:
-    depth = parts = 0
-    for event in YAML(typ="safe", pure=True).parse(text):
-        if isinstance(event, CollectionEndEvent):
-            depth -= 1
-        if not isinstance(event, NodeEvent):
-            continue
+class _Reading:
+    """The events of a file, made into values as they come: nothing is built of what is refused."""
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        self._events = events
+        self._parts = 0
+
+    def documents(self) -> Iterator[Document]:
+        for event in self._events:
+            if isinstance(event, NodeEvent):
+                lines: dict[Path, int] = {}
+                yield Document(self._value(event, (), 0, lines), lines)
+
+    def _value(self, event: Event, path: Path, depth: int, lines: dict[Path, int]) -> Any:
         line = event.start_mark.line + 1
-        parts += 1
-        if parts > PARTS_MAX:
+        lines.setdefault(path, line)
+        self._parts += 1
+        if self._parts > PARTS_MAX:
             raise _Unread(line, f"has more than {PARTS_MAX} parts")
-        if isinstance(event, AliasEvent) or event.anchor is not None:
+        if not isinstance(event, (ScalarEvent, CollectionStartEvent)) or event.anchor is not None:
             raise _Unread(line, "has an anchor or an alias: write the value out")
-        if isinstance(event, (ScalarEvent, CollectionStartEvent)) and event.tag is not None:
+        if event.tag is not None:
             raise _Unread(line, "has a tag: write the value plainly")
-        if isinstance(event, CollectionStartEvent):
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise _Unread(line, f"is nested more than {DEPTH_MAX} deep")
+        if isinstance(event, ScalarEvent):
+            return _scalar(event, path)
+        if depth == DEPTH_MAX:
+            raise _Unread(line, f"is nested more than {DEPTH_MAX} deep")
+        if isinstance(event, SequenceStartEvent):
+            return list(self._items(path, depth + 1, lines))
+        return dict(self._entries(path, depth + 1, lines))
+
+    def _items(self, path: Path, depth: int, lines: dict[Path, int]) -> Iterator[Any]:
+        at = 0
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            yield self._value(event, (*path, at), depth, lines)
+            at += 1
+
+    def _entries(self, path: Path, depth: int, lines: dict[Path, int]) -> Iterator[tuple[str, Any]]:
+        seen: set[str] = set()
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            line = event.start_mark.line + 1
+            key = self._value(event, path, depth, lines)
+            merges = isinstance(event, ScalarEvent) and event.style is None and key == "<<"
+            if not isinstance(key, str) or merges:
+                raise _Unread(line, "has a key that is not text: put it in quotes")
+            if key in seen:
+                raise _Unread(line, f"has the key {key[:64]} twice in one mapping")
+            seen.add(key)
+            lines[*path, key] = line
+            yield key, self._value(next(self._events), (*path, key), depth, lines)
 
 
-def _value(node: Node, path: Path, lines: dict[Path, int]) -> Any:
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, ScalarNode):
-        return _scalar(node, path)
-    if isinstance(node, SequenceNode):
-        return [_value(item, (*path, at), lines) for at, item in enumerate(node.value)]
-    assert isinstance(node, MappingNode)
-    return dict(_entries(node, path, lines))
-
-
-def _entries(node: MappingNode, path: Path, lines: dict[Path, int]) -> Iterator[tuple[str, Any]]:
-    seen: set[str] = set()
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, ScalarNode) or key_node.tag != f"{_TAG}str":
-            raise _Unread(line, "has a key that is not text: put it in quotes")
-        key = str(key_node.value)
-        if key in seen:
-            raise _Unread(line, f"has the key {key[:64]} twice in one mapping")
-        seen.add(key)
-        lines[*path, key] = line
-        yield key, _value(value_node, (*path, key), lines)
-
-
-def _scalar(node: ScalarNode, path: Path) -> Any:
-    kind = str(node.tag).removeprefix(_TAG)
-    if kind in ("str", "timestamp"):
-        return str(node.value)
-    if kind == "null":
+def _scalar(event: ScalarEvent, path: Path) -> Any:
+    text = str(event.value)
+    if event.style is not None:
+        return text
+    if text in _NULLS:
         return None
-    if kind == "bool":
-        return node.value.lower() == "true"
-    if kind == "int" and _INTEGER.fullmatch(node.value):
-        return int(node.value)
-    rule = 'is a number but no plain decimal integer: write it in quotes, such as "0.1"'
-    raise _Unread(node.start_mark.line + 1, rule, path)
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OTHER_NUMBER.fullmatch(text):
+        rule = 'is a number but no plain decimal integer: write it in quotes, such as "0.1"'
+        raise _Unread(event.start_mark.line + 1, rule, path)
+    return text
 
 
 def _said(error: MarkedYAMLError) -> str:

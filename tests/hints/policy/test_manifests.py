@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from terraflow.hints.policy.document import read_documents
 from terraflow.hints.policy.duration import parse_duration
@@ -321,6 +323,30 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 
 
 UNITS = {"h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+plain = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff\ufffe\uffff\u2028\u2029"), max_size=12
+)
+data = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | plain,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(plain, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(plain, data, min_size=1, max_size=4), st.sampled_from([None, False]))
+def test_what_yaml_writes_is_read_back(value: dict[str, object], flow: bool | None) -> None:
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = flow
+    writer.representer.ignore_aliases = lambda _: True
+    written = io.BytesIO()
+    writer.dump(value, written)
+    (document,) = read_documents(written.getvalue(), "a.yaml")
+    assert document.value == value
+    for path, line in document.lines.items():
+        assert 1 <= line <= written.getvalue().count(b"\n") + 1
+        assert document.line((*path, "more")) == line
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from(list(UNITS))), min_size=1, max_size=5))
