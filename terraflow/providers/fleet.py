@@ -4,8 +4,8 @@
    call is made.
 2. One call is one attempt on one replica: what follows its failure is the gateway's to decide, which is told whether
    another replica could take the call.
-3. A replica that could not be reached is looked at now and then, beside the requests, until it answers: no request is
-   spent on finding out.
+3. A replica that could not be reached, broke off or did not answer in time is looked at now and then, beside the
+   requests, until it answers: no request is spent on finding out.
 4. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
 """
 
@@ -159,6 +159,8 @@ class FleetProvider:
             await self._clock.sleep(LOOK_EVERY_S)
             if await self._providers[at].answers():
                 seat.succeeded()
+            else:
+                seat.silent(self._clock.monotonic())
 
 
 async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> Hint | None:

@@ -8,8 +8,8 @@
    which nothing is known goes to the least busy.
 4. Whoever is chosen for its cache and is far busier than the least busy gives way to it: a cache that everybody wants
    must not become everybody's queue.
-5. A replica rests when it cannot be reached, or fails several times in a row, and longer each time. A success ends it,
-   and so does, for one that could not be reached, its first sign of life (see `fleet`).
+5. A replica rests when it cannot be reached, shows no sign of life when looked at (see `fleet`), or fails several times
+   in a row, and longer each time. A success ends it, and so does its first sign of life where none was found before.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ BUSY_SLACK = 8
 """Rule 4: busier than twice the least busy, and by more than a few calls, which no queue is made of."""
 REST_FIRST_S = 1.0
 REST_MAX_S = 30.0
-UNREACHED = (Failure.CONNECT, Failure.CUT_OFF)
+UNREACHED = (Failure.CONNECT, Failure.CUT_OFF, Failure.TIMEOUT)
+"""Failures after which a replica is looked at: it may be gone, or hang."""
 UNREACHED_REST_S = 10.0
-"""How long a replica rests that cannot be reached, unless it shows a sign of life before."""
+"""How long such a replica rests, unless it shows a sign of life before."""
 
 # fmt: off
 FAULTS_MAX: dict[Failure, int] = {
@@ -81,6 +82,10 @@ class Seat(msgspec.Struct):
     def succeeded(self) -> None:
         """It was answered."""
         self.faults, self.rests_until = 0, 0.0
+
+    def silent(self, now: float) -> None:
+        """It was looked at, and showed no sign of life."""
+        self.rests_until = max(self.rests_until, now + UNREACHED_REST_S)
 
     def failed(self, failure: Failure, now: float, retry_after_s: float | None) -> None:
         """It failed by the replica's own fault, one of FAULTS_MAX."""

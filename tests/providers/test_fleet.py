@@ -207,6 +207,25 @@ async def test_a_replica_that_is_back_is_found_beside_the_requests() -> None:
                 assert places[0].replica == "r1"
 
 
+async def test_a_replica_that_hangs_rests_after_one_request_and_one_that_is_only_slow_does_not() -> None:
+    reply = says(200, answers("hi"))
+    listed = says(200, {"data": []})
+    board = Board(ranks(("r1", 9_999)))
+    for back, replica in ((silence, "r0"), (listed, "r1")):
+        async with engines(reply, silence) as vendors, opened(fleet(ports(vendors)), board) as provider:
+            vendors[1].replies = [silence, back, reply]  # type: ignore[list-item]
+            with pytest.raises(ProviderFailure) as failure:
+                await provider.complete(call(messages=LONG, timeout_s=0.2))
+            assert failure.value.failure is Failure.TIMEOUT
+            async with asyncio.timeout(5):
+                while len(vendors[1].requests) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(1.2)
+            asked, places = recorded(call(messages=LONG))
+            await provider.complete(asked)
+            assert places[0].replica == replica
+
+
 async def test_when_every_replica_is_dead_the_last_failure_is_the_capabilitys() -> None:
     async with engines(hangs_up, hangs_up) as vendors, opened(fleet(ports(vendors)), Board()) as provider:
         failed: list[str] = []
