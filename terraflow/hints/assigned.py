@@ -5,14 +5,15 @@
 3. A request's leading blocks count as held by its replica from when it is sent until `linger_s` after it ended, and
    never longer than `hold_max_s`; a request that ended without having been worked on holds nothing. What a replica has
    reported by then speaks for itself.
-4. A block hash stands for its block and all before it, so that a few depths of a chain are enough to remember: all of
-   the first ones, then each a quarter deeper, and the last. A match may so be told up to a fifth shorter than it is.
-5. Load is the tokens in flight that a replica does not hold yet, and a twentieth of those it was lately sent, of which
-   half are forgotten each ten minutes: the first keeps queues short, the second evens out what queues do not show.
+4. A block hash stands for its block and all before it, so that some depths of a chain are enough to remember: each of
+   the first sixty-four, then every one a sixteenth deeper, and the last. What replicas are told to hold may so be a
+   sixteenth too short.
+5. Load is the tokens in flight that a replica did not hold yet, and a tenth of those that ended lately, of which half
+   is forgotten every ten minutes: the first keeps queues short, the second evens out what queues do not show.
 6. A match gives way to a less loaded replica when that costs less, in tokens to wait for and to prefill. Of a prefix
-   that others were just sent with, a shared prompt, a token saved counts once: the other replica will hold it from then
-   on. Of one that nobody else has, a conversation, it counts `CONVERSATION_TURNS` times, as its next turns would have
-   to move too, and small differences move nothing.
+   that others were just sent with, a shared prompt, a token saved counts once, because the other replica will hold it
+   from then on. Of one that nobody else has, a conversation, it counts sixteen times, as its next turns would move too.
+   A small difference moves neither, so that a burst of one prefix stays together.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ import msgspec
 from terraflow.hints.words import BLOCKS_MAX, Held, Scope, Tier
 
 REQUESTS_MAX = 4_096
+MARKS_MAX = 1 << 17
 SCOPES_MAX = 1_024
 LOADS_MAX = 8_192
 FLIGHT_MAX_S = 600.0
 HOLD_MAX_S = 60.0
 LINGER_S = 2.0
 LATELY_HALF_S = 600.0
-LATELY_WEIGHT = 0.05
+LATELY_WEIGHT = 0.1
 SHARED_BY = 2
 """So many others of a replica with the same prefix, in flight or lingering, make it a shared prompt."""
-CONVERSATION_TURNS = 16
-CONVERSATION_MOVE_TOKENS = 65_536
+_SHARED = (1, 768)
+_CONVERSATION = (16, 65_536)
+"""What a matched token is worth, and what a move costs beside, in tokens of load; see rule 6."""
 
 
 def _depths() -> tuple[int, ...]:
-    depths = list(range(1, 9))
+    depths = list(range(1, 65))
     while depths[-1] < BLOCKS_MAX:
-        depths.append(depths[-1] + depths[-1] // 4)
+        depths.append(depths[-1] + depths[-1] // 16)
     return tuple(depths)
 
 
@@ -95,11 +98,14 @@ class Assigned:
         self,
         *,
         requests_max: int = REQUESTS_MAX,
+        marks_max: int = MARKS_MAX,
         flight_max_s: float = FLIGHT_MAX_S,
         hold_max_s: float = HOLD_MAX_S,
         linger_s: float = LINGER_S,
     ) -> None:
         self._requests_max = requests_max
+        self._marks_max = marks_max
+        self._marks = 0
         self._flight_max_s = flight_max_s
         self._hold_max_s = hold_max_s
         self._linger_s = linger_s
@@ -134,26 +140,25 @@ class Assigned:
         """
         self._expire(now)
         while len(self._sent) >= self._requests_max:
-            self._land(next(iter(self._sent.values())))
+            self._land(next(iter(self._sent.values())), now)
         depth = len(hashes)
         marks = [hashes[at - 1] for at in DEPTHS if at < depth]
         marks.extend(hashes[-1:])
         key = _Key(scope, adapter, replica, hashes[-1] if depth else b"")
         flight = _Flight(key, marks, max(0, tokens), now)
-        while len(self._holding) >= 4 * self._requests_max:
+        while self._holding and (len(self._holding) >= 4 * self._requests_max or self._marks >= self._marks_max):
             self._let_go(self._holding.popleft())
         self._sent[id(flight)] = flight
         self._flying.setdefault(key, deque()).append(flight)
         self._holding.append(flight)
+        self._marks += len(marks)
         holders = self._holders.setdefault((scope, adapter), {})
         for mark in marks:
             by = holders.setdefault(mark, {})
             by[replica] = by.get(replica, 0) + 1
         load = self._load(scope, replica)
-        load.fade(now)
         load.requests += 1
         load.tokens += flight.tokens
-        load.lately += flight.tokens
 
     def ended(self, scope: Scope, adapter: str, replica: str, hashes: Sequence[bytes], held: bool, now: float) -> None:
         """The oldest such request ended; `held`: the replica worked on it, and so holds its blocks."""
@@ -162,7 +167,7 @@ class Assigned:
         if not flying:
             return
         flight = flying[0]
-        self._land(flight)
+        self._land(flight, now)
         if held:
             self._lingering.append((now + self._linger_s, flight))
         else:
@@ -194,14 +199,19 @@ class Assigned:
         if not holders or not hashes:
             return []
         depth = len(hashes)
-        deepest: dict[str, int] = {}
+        found: list[tuple[int, dict[str, int]]] = []
         for at in DEPTHS:
             if at > depth or (by := holders.get(hashes[at - 1])) is None:
                 break
+            found.append((at, by))
+        if (by := holders.get(hashes[-1])) is not None:
+            found.append((depth, by))
+        deepest: dict[str, int] = {}
+        for at, by in reversed(found):
             for replica in by:
-                deepest[replica] = at
-        for replica in holders.get(hashes[-1], ()):
-            deepest[replica] = depth
+                deepest.setdefault(replica, at)
+            if len(deepest) == len(found[0][1]):
+                break
         tokens = {blocks: sum(counts[:blocks]) for blocks in set(deepest.values())}
         return [Held(replica, blocks, tokens[blocks], now, Tier.MEMORY, False) for replica, blocks in deepest.items()]
 
@@ -214,7 +224,7 @@ class Assigned:
         depth = DEPTHS[bisect_right(DEPTHS, min(best.blocks, len(hashes))) - 1] if best.blocks and hashes else 0
         holders = self._holders.get((scope, adapter), {})
         sharing = holders.get(hashes[depth - 1], {}).get(best.replica, 0) if depth else 0
-        worth, step = (1, 0) if sharing >= SHARED_BY else (CONVERSATION_TURNS, CONVERSATION_MOVE_TOKENS)
+        worth, step = _SHARED if sharing >= SHARED_BY else _CONVERSATION
         longest = max(match.tokens for match in matches)
         known = matches if any(match.replica == other for match in matches) else (*matches, Match(other, 0, 0))
         costs = [
@@ -239,10 +249,10 @@ class Assigned:
         while self._holding and self._holding[0].sent_at + self._hold_max_s <= now:
             self._let_go(self._holding.popleft())
         while self._sent and (flight := next(iter(self._sent.values()))).sent_at + self._flight_max_s <= now:
-            self._land(flight)
+            self._land(flight, now)
             self._let_go(flight)
 
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: _Flight, now: float) -> None:
         """It is in flight no more."""
         if self._sent.pop(id(flight), None) is None:
             return
@@ -255,6 +265,7 @@ class Assigned:
         if load is not None:
             load.requests = max(0, load.requests - 1)
             load.tokens = max(0, load.tokens - flight.tokens)
+            load.lately = load.fade(now) + flight.tokens
 
     def _let_go(self, flight: _Flight) -> None:
         """Its blocks count as held no more."""
@@ -272,4 +283,5 @@ class Assigned:
                     del holders[mark]
         if not holders:
             del self._holders[scope, adapter]
+        self._marks -= len(flight.marks)
         flight.marks = ()

@@ -164,4 +164,6 @@ def _passed(look: Look, held: Held | None, at: int | None) -> str:
         return f"holds less than minimumMatchedTokens, {look.policy.minimum_matched_tokens}"
     if look.short:
         return f"the input is below minimumPrefixTokens, {look.policy.minimum_prefix_tokens}"
+    if look.relieved:
+        return "too busy for what it saves"
     return f"the best score is below routingFloorScore, {look.policy.routing_floor_score:g}"

@@ -91,6 +91,8 @@ class Look(msgspec.Struct, kw_only=True):
     """Those and the fleet's members, when there is an assignment memory; sorted."""
     candidates: Candidates = NOBODY
     floored: bool = False
+    relieved: bool = False
+    """Replicas that match are too busy for what they save."""
 
     def stats(self, replica: str) -> tuple[Stats, float] | None:
         """What a replica last said of itself, and when."""
@@ -220,6 +222,7 @@ def _relieved(look: Look, ranked: list[Scored]) -> Decision | None:
     at = next((at for at, row in enumerate(ranked) if row.replica == chosen), None)
     if at == 0:
         return None
+    look.relieved = True
     if at is not None:
         return _match(ranked[at:], "a replica holds the prefix, and those that hold more of it are too busy")
     return _affinity(chosen, "the replicas that hold the prefix are too busy for what it saves")

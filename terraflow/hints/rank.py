@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -70,16 +72,15 @@ class Candidates(NamedTuple):
     """The estimated hit probability: freshness, or the hit rate of TENANT_HOT."""
 
     def ranked(self) -> list[Scored]:
-        """Best first."""
-        rows = map(Scored, self.replicas, self.scores, self.matched, self.probability, self.tiers)
-        return sorted(rows, key=_order)
+        """Best first; see rule 3. A stable sort by score after one by id is both at once."""
+        rows = list(map(Scored, self.replicas, self.scores, self.matched, self.probability, self.tiers))
+        rows.sort(key=_REPLICA)
+        rows.sort(key=_SCORE, reverse=True)
+        return rows
 
 
+_REPLICA, _SCORE = itemgetter(0), itemgetter(1)
 NOBODY = Candidates((), (), (), (), (), (), (), (), (), (), (), ())
-
-
-def _order(row: Scored) -> tuple[float, str]:
-    return -row.score, row.replica
 
 
 def freshness(age_s: float, ttl_s: float) -> float:
@@ -107,17 +108,16 @@ def distinguishing(at_least_as_long: int, total: int) -> float:
     return 0.0 if at_least_as_long >= total else 1.0 - at_least_as_long / total
 
 
-def _pressures(replicas: Sequence[str], stats_of: StatsOf, oldest: float, config: RankerConfig) -> list[float]:
-    found = []
-    for replica in replicas:
-        known = stats_of(replica)
-        current = known is not None and known[1] > oldest
-        found.append(pressure_factor(known[0].pressure, config) if known is not None and current else 1.0)
+def _pressures(
+    replicas: Sequence[str], stats_of: StatsOf, ttl_s: float, config: RankerConfig, now: float
+) -> list[float] | None:
+    """Each replica's factor; None when nobody has said a word within the TTL."""
+    found = None
+    for at, known in enumerate(map(stats_of, replicas)):
+        if known is not None and now - known[1] < ttl_s:
+            found = found or [1.0] * len(replicas)
+            found[at] = pressure_factor(known[0].pressure, config)
     return found
-
-
-def _times(left: Sequence[float], right: Sequence[float]) -> array[float]:
-    return array("f", [a * b for a, b in zip(left, right, strict=True)])
 
 
 def score_matches(
@@ -142,27 +142,30 @@ def score_matches(
     replicas, blocks, tokens, _, tiers, degraded = zip(*kept, strict=True)
     matched = [min(count, INT32_MAX) for count in tokens] if max(tokens) > INT32_MAX else tokens
     freshes = array("f", fresh)
-    pressures = array("f", _pressures(replicas, stats_of, now - ttl_s, config))
-    bias = slo_bias(ttft_ms, config)
-    slos = array("f", [1.0 + value * bias for value in freshes] if bias else (1.0,) * len(kept))
-    longest = sorted(matched, reverse=True)
-    powers = array("f", [distinguishing(_at_least(longest, count), total) for count in matched])
-    scores = _times(_times(_times(_times(array("f", matched), freshes), pressures), slos), powers)
     ones = array("f", (1.0,) * len(kept))
+    pressing = _pressures(replicas, stats_of, ttl_s, config, now)
+    pressures = ones if pressing is None else array("f", pressing)
+    bias = slo_bias(ttft_ms, config)
+    slos = array("f", [1.0 + value * bias for value in freshes]) if bias else ones
     of_tier = array("f", [config.tier_weights.get(tier, 1.0) for tier in tiers]) if config.tier_weights else ones
     of_source = array("f", [config.degraded_weight if lost else 1.0 for lost in degraded]) if True in degraded else ones
-    if of_tier is not ones:
-        scores = _times(scores, of_tier)
-    if of_source is not ones:
-        scores = _times(scores, of_source)
+    powers = array("f", _powers(matched, total))
+    scores = array("f", matched)
+    for factors in (freshes, pressures, slos, powers, of_tier, of_source):
+        if factors is not ones:
+            scores = array("f", [score * factor for score, factor in zip(scores, factors, strict=True)])
     return Candidates(
         replicas, blocks, matched, tiers, freshes, pressures, slos, powers, of_tier, of_source, scores, freshes
     )
 
 
-def _at_least(longest: list[int], count: int) -> int:
-    """How many of a descending list are not below `count`, which is in it."""
-    return len(longest) - longest[::-1].index(count)
+def _powers(matched: Sequence[int], total: int) -> list[float]:
+    """How much each match tells its replica apart: by how many are at least as long."""
+    count = len(matched)
+    ascending = sorted(matched)
+    if ascending[0] == ascending[-1]:
+        return [distinguishing(count, total)] * count
+    return [distinguishing(count - bisect_left(ascending, length), total) for length in matched]
 
 
 def score_tenant_hot(
@@ -195,5 +198,7 @@ def score_tenant_hot(
     slos = array("f", [1.0 + value * bias for value in recencies])
     none = (0,) * len(warm)
     ones = array("f", (1.0,) * len(warm))
-    scores = _times(_times(_times(rates, recencies), pressures), slos)
+    scores = rates
+    for factors in (recencies, pressures, slos):
+        scores = array("f", [score * factor for score, factor in zip(scores, factors, strict=True)])
     return Candidates(warm, none, none, none, recencies, pressures, slos, ones, ones, ones, scores, rates)

@@ -121,13 +121,13 @@ FAULTS = (
         "if expired():\n            return",
     ),
     Fault(
-        "ties go by small letters", "rank", "return -row.score, row.replica", "return -row.score, row.replica.lower()"
+        "ties go by small letters", "rank", "rows.sort(key=_REPLICA)", "rows.sort(key=lambda row: row.replica.lower())"
     ),
     Fault(
         "ties go to the greater id",
         "rank",
-        "return sorted(rows, key=_order)",
-        "return sorted(sorted(rows, key=_order)[::-1], key=lambda row: -row.score)",
+        "rows.sort(key=_REPLICA)",
+        "rows.sort(key=_REPLICA, reverse=True)",
     ),
     Fault(
         "the future is fresher than now",
@@ -135,9 +135,7 @@ FAULTS = (
         "return 1.0 if age_s <= 0 else 1.0 - age_s / ttl_s",
         "return 1.0 - age_s / ttl_s",
     ),
-    Fault(
-        "old stats press on", "rank", "current = known is not None and known[1] > oldest", "current = known is not None"
-    ),
+    Fault("old stats press on", "rank", "known is not None and now - known[1] < ttl_s", "known is not None"),
     Fault(
         "pressure makes scores negative",
         "rank",
@@ -157,26 +155,12 @@ FAULTS = (
         "0 < ttft_ms <= config.slo_tight_ttft_ms",
     ),
     Fault("no SLO is tight", "rank", "0 < ttft_ms < config.slo_tight_ttft_ms", "ttft_ms < config.slo_tight_ttft_ms"),
-    Fault(
-        "a replica does not count itself",
-        "rank",
-        "distinguishing(_at_least(longest, count), total)",
-        "distinguishing(_at_least(longest, count) - 1, total)",
-    ),
-    Fault(
-        "all matches count for all",
-        "rank",
-        "distinguishing(_at_least(longest, count), total)",
-        "distinguishing(len(matched), total)",
-    ),
+    Fault("a replica does not count itself", "rank", "count - bisect_left(", "count - 1 - bisect_left("),
+    Fault("all matches count for all", "rank", "if ascending[0] == ascending[-1]:", "if True:"),
     Fault("a replica alone tells nothing apart", "rank", "if total <= 1:", "if total <= 0:"),
-    Fault(
-        "factors in another order",
-        "rank",
-        "freshes), pressures), slos), powers)",
-        "pressures), freshes), slos), powers)",
-    ),
-    Fault("products in float64", "rank", 'return array("f", [a * b', 'return array("d", [a * b'),
+    Fault("factors in another order", "rank", "(freshes, pressures, slos,", "(pressures, slos, freshes,"),
+    Fault("products in float64", "rank", 'scores = array("f", [score', 'scores = array("d", [score'),
+    Fault("no pressure", "rank", "(freshes, pressures, slos,", "(freshes, slos,"),
     Fault("a sum of zero matches", "rank", "if row.tokens > 0 and", "if row.tokens >= 0 and"),
     Fault("the least hit rate is too low", "rank", "known[0].hit_rate < least", "known[0].hit_rate <= least"),
     Fault("hot by freshness", "rank", "ones, ones, ones, scores, rates)", "ones, ones, ones, scores, recencies)"),
