@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,7 +15,9 @@ import grpc.aio
 import msgspec
 import pytest
 
+from terraflow.app.fleets import open_fleets
 from terraflow.app.runtime import SystemClock
+from terraflow.app.settings import Settings
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.breaker import FAILURES_MAX
@@ -32,6 +35,7 @@ from terraflow.hints.wire.inferencecache_pb2_grpc import (
 )
 from terraflow.hints.words import PROBE_TENANT, Report, Stats
 from terraflow.ports.hints import Hint, Prefix
+from tests.hints.http2.authority import Authority, Pem
 
 DEADLINE_S = 0.2
 PREFIX = Prefix(
@@ -81,10 +85,14 @@ async def broken() -> pb.LookupRouteResponse:
 
 
 @asynccontextmanager
-async def serving(port: int = 0) -> AsyncIterator[tuple[Server, int]]:
+async def serving(port: int = 0, tls: Pem | None = None) -> AsyncIterator[tuple[Server, int]]:
     servicer, server = Server(), grpc.aio.server()
     add_InferenceCacheServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    if tls is None:
+        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    else:
+        credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)])
+        bound = server.add_secure_port(f"127.0.0.1:{port}", credentials)
     await server.start()
     try:
         yield servicer, bound
@@ -125,6 +133,28 @@ async def test_a_lookup_over_the_wire_carries_the_prefix_and_brings_the_ranking(
     assert list(asked.block_hashes) == [b"1" * 8, b"2" * 8]
     assert list(asked.block_token_counts) == [128, 128]
     assert server.metadata["authorization"] == "Bearer t0ken"
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_over_tls_the_service_must_be_who_it_says(known: bool, tmp_path: Path) -> None:
+    ours, others = Authority(), Authority("others")
+    (tmp_path / "ca.pem").write_bytes((ours if known else others).pem)
+    (tmp_path / "token").write_text("t0ken\n")
+    async with serving(tls=ours.give("localhost")) as (server, port):
+        server.answer = match
+        settings = Settings(
+            hints=f"127.0.0.1:{port}",
+            hints_tls=True,
+            hints_ca_file=str(tmp_path / "ca.pem"),
+            hints_token_file=str(tmp_path / "token"),
+            hint_deadline_ms=2_000,
+        )
+        fleets = await open_fleets(settings, SystemClock())
+        assert fleets._hints is not None
+        hint = await fleets._hints.hint(PREFIX, 2.0)
+        await fleets.close()
+    assert (hint.reason is Lookup.PREFIX_MATCH) is known
+    assert server.metadata.get("authorization") == ("Bearer t0ken" if known else None)
 
 
 async def test_a_code_that_is_not_known_is_no_hint() -> None:
