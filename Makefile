@@ -8,7 +8,7 @@ BENCH := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on
 NO_INSTALL = { echo "that could not be installed (see above); with the network there, the same command goes on from here"; exit 2; }
 # What the long proofs use that no Python package brings.
-TRUST_PACKAGES := golang-go golang-golang-x-mod-dev strace e2fsprogs
+TRUST_PACKAGES := golang-go golang-golang-x-mod-dev strace e2fsprogs nghttp2-client
 
 # What is compiled where a C compiler is (hatch_build.py), and read as it is elsewhere.
 HOT := $(wildcard terraflow/hints/index/*.pxd)

@@ -4,6 +4,9 @@
 2. A frame that makes work without being a call takes a token of its kind (`limits.BUCKETS`).
 3. A frame on a stream that the server itself ended early is what was under way, and is ignored; on any other ended
    stream it is a fault.
+4. One leniency: RST_STREAM on a stream that was never opened is ignored, though RFC 9113 (section 5.1) ends the
+   connection for it. Older versions of grpcio send it when a call is cancelled before its HEADERS are, and the connection's
+   other calls are not at fault.
 """
 
 from __future__ import annotations
@@ -218,8 +221,8 @@ def _ended(connection: Connection, stream: Stream) -> None:
 
 def _on_rst_stream(connection: Connection, _: int, number: int, payload: bytes) -> None:
     _sized(payload, 4, "RST_STREAM")
-    if not number & 1 or number > connection.last_stream:
-        raise _fault("RST_STREAM on a stream that was never opened")
+    if not number & 1:
+        raise _fault("RST_STREAM on a stream that no client opens")
     connection.spend("resets")
     stream = connection.streams.get(number)
     if stream is not None:

@@ -61,7 +61,12 @@ CASES = {
     "PRIORITY is ignored": (None, frame("PRIORITY", 0, 3, bytes(5)), []),
     # RST_STREAM
     "RST_STREAM on stream 0": (None, frame("RST_STREAM", 0, 0, U32(8)), ["GOAWAY PROTOCOL_ERROR"]),
-    "RST_STREAM on an idle stream": (None, frame("RST_STREAM", 0, 9, U32(8)), ["GOAWAY PROTOCOL_ERROR"]),
+    "RST_STREAM on an even stream": (call(3), frame("RST_STREAM", 0, 2, U32(8)), ["GOAWAY PROTOCOL_ERROR"]),
+    "RST_STREAM on an idle stream": (
+        None,
+        frame("RST_STREAM", 0, 1, U32(8)) + call(3),
+        ["OPEN 3", "DATA 3 10", "STATUS 3 0"],
+    ),
     "RST_STREAM after the call": (ENDED, frame("RST_STREAM", 0, 1, U32(8)), []),
     "RST_STREAM of a call": (headers(1), frame("RST_STREAM", 0, 1, U32(8)), []),
     # CONTINUATION
