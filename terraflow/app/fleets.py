@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from terraflow.app.opening import CannotStart, naming
-from terraflow.app.settings import BadSettings, Settings
+from terraflow.app.settings import BadSettings, Settings, environment
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.hints.content import SCHEME, ContentPrefixes
@@ -117,11 +117,11 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
 
     file = settings.hints_file
     try:
-        own = HintsSettings() if file is None else load_hints_settings(Path(file), {})
+        own = load_hints_settings(None if file is None else Path(file), environment())
     except BadSettings as bad:
-        raise CannotStart(f"hints_file: {bad}") from None
+        raise CannotStart(f"hints: {bad}") from None
     changed: dict[str, Any] = {"minimum_matched_share": own.minimum_matched_share or SHARE_MIN}
-    if file is None or own.data_dir == HintsSettings().data_dir:
+    if own.data_dir == HintsSettings().data_dir:
         changed["data_dir"] = str(Path(settings.data_dir) / "hints")
     own = msgspec.structs.replace(own, **changed)
     running = await open_hints(own, clock, listen=file is not None, assigned=Assigned())

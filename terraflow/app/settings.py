@@ -105,7 +105,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A folder with a folder for each tokenizer that fleets name, as models are published: `tokenizer.json`, and the
     chat template beside it."""
     hints_file: str | None = None
-    """With `hints = "inside"`: the service's own settings file, for its policies, tokenizers and further feeds."""
+    """With `hints = "inside"`: the service's own settings file, for its policies and further feeds. With one the service
+    also listens, where it says; without, it serves this plane alone."""
     hints_tls: bool = False
     """With HOST:PORT: speak TLS, checked against the system's authorities or those of `hints_ca_file`."""
     hints_ca_file: str | None = None

@@ -78,7 +78,7 @@ def test_settings_of_each_kind_are_taken(hints: str) -> None:
     [
         ({"hints": "127.0.0.1:1", "hints_token_file": "absent"}, "hints_token_file"),
         ({"hints": "h:1", "hints_tls": True, "hints_ca_file": "absent"}, "hints_ca_file"),
-        ({"hints": "inside", "hints_file": "absent"}, "hints_file"),
+        ({"hints": "inside", "hints_file": "absent"}, "settings file absent"),
     ],
 )
 async def test_a_file_that_is_not_there_keeps_the_plane_from_starting(
