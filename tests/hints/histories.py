@@ -1,7 +1,7 @@
 """Generated histories: reports, events, policies, time and lookups, for the real thing and the plain model at once.
 
 `compare(seed)` runs one and tells the first answer that differs, or None. The universe is small on purpose, so that
-tenants, models, schemes, adapters, hashes and replicas meet.
+tenants, models, schemes, adapters, hashes and replicas meet. A history has stamps or sweeps, as the plain model asks.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class History:
     def __init__(self, seed: int, decide: Callable[..., Answer]) -> None:
         self.random = Random(seed)
         self.decide = decide
+        self.stamped = self.random.random() < 0.5
         entries_max = self.random.choice((9, 30, 1000))
         self.real, self.model = Index(entries_max=entries_max, ttl_s=TTL_S), Model(entries_max=entries_max, ttl_s=TTL_S)
         self.policies = Policies()
@@ -115,7 +116,7 @@ class History:
             scheme=pick((*SCHEMES, "")) if self._maybe(0.1) else "s",
             entries=tuple(entries),
             stats=stats,
-            skew_s=pick((0.0, 0.0, 3.0, -3.0, 900.0, -900.0)),
+            skew_s=pick((0.0, 0.0, 3.0, -3.0, 900.0, -900.0)) if self.stamped else 0.0,
         )
         one, other = self.real.ingest(report, self.now), self.model.ingest(report, self.now)
         return None if one == other else f"ingest: {one} for {other}"
@@ -151,8 +152,8 @@ class History:
                     index.degrade(tenant, model, replica, self.now)
                 case "heal":
                     index.heal(tenant, model, replica)
-                case _:
-                    index.sweep(self.now, 4)
+                case _ if not self.stamped:
+                    index.sweep(self.now, 10_000)
         return None
 
     def _govern(self) -> str | None:
