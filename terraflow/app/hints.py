@@ -35,9 +35,9 @@ from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.explaining import explain_routes
-from terraflow.hints.service.feed_metrics import feed_families
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.other_metrics import connection_families, feed_families
 from terraflow.hints.service.pages import internal_routes, public_routes
 from terraflow.hints.service.policy_metrics import policy_families
 from terraflow.hints.service.rpcs import SERVICE, HintService
@@ -70,6 +70,7 @@ class RunningHints:
             block_tokens=settings.block_tokens,
         )
         self.metrics = Metrics(index, clock.monotonic)
+        self.metrics.faults = lambda: self.live.faults
         self.policies = PolicySources(self.live.adopt)
         self.ready = False
         self.ports: dict[str, int] = {}
@@ -146,6 +147,7 @@ class RunningHints:
         self.closing.push_async_callback(server.stop, float(settings.drain_s))
         self.closing.callback(health.stop)
         health.set(SERVICE, True)
+        self.metrics.also(lambda: connection_families(server.shared.tally))
 
     def is_ready(self) -> None:
         """Say so."""

@@ -99,6 +99,8 @@ class Metrics(Collector):
         self.events: Counter[str] = Counter()
         self.stream_drops: Counter[str] = Counter()
         self.streams_open: Counter[str] = Counter()
+        self.faults: Callable[[], int] = lambda: 0
+        """How many lookups have failed."""
         self.models = Labels()
         self.tenants = Labels()
         self._lookups: dict[str, _Lookups] = {}
@@ -248,6 +250,9 @@ class Metrics(Collector):
         for stream, count in self.streams_open.items():
             open_streams.add_metric([stream], count)
         yield open_streams
+        yield CounterMetricFamily(
+            "terraflow_hints_lookup_faults", "Lookups that failed and were answered without a hint.", self.faults()
+        )
 
 
 def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, int]]:

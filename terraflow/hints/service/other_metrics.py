@@ -1,7 +1,9 @@
-"""What feeds count, for a scrape: every counter of each, whether its engine is there, and where its streams stand."""
+"""What others count, for a scrape: feeds (every counter, whether the engine is there, where streams stand) and the
+gRPC port's connections."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -38,3 +40,13 @@ def feed_families(settings: Sequence[FeedSettings], feeds: Feeds) -> Iterator[Fa
     for replica, state in states.items():
         stands.add_metric((replica, str(state)), 1.0)
     yield stands
+
+
+def connection_families(tally: Counter[str]) -> Iterator[Family]:
+    """What happened on the gRPC port since the start; the server has a fixed set of words for it."""
+    family = CounterMetricFamily(
+        "terraflow_hints_connections", "What happened on the gRPC port, by the server's words.", labels=["event"]
+    )
+    for event, count in sorted(tally.items()):
+        family.add_metric([event], count)
+    yield family
