@@ -150,12 +150,12 @@ def page(results: Results) -> str:
     return "\n\n".join(f"### {head}\n\n{text}" for head, text in parts if text)
 
 
-def replace_measured(document: str, measured: str) -> str:
+def replace_measured(document: str, measured: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with what stands between its two marks replaced. Raises ValueError unless each is there once."""
-    if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
-        raise ValueError(f"the page needs {BEGIN} and then {END}, once each")
-    before, rest = document.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{measured}\n\n{END}{rest.split(END)[1]}"
+    if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
+        raise ValueError(f"the page needs {begin} and then {end}, once each")
+    before, rest = document.split(begin)
+    return f"{before}{begin}\n\n{measured}\n\n{end}{rest.split(end)[1]}"
 
 
 def _named(results: Results, server: str) -> str:

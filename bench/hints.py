@@ -1,0 +1,65 @@
+"""`make bench-hints`: the index, LookupRoute over gRPC, and the quality of hints, each against its figures.
+
+The parts are commands of their own too: `python -m bench.hints_index`, `bench.hints_rpc`, `bench.hints_quality`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench import hints_index, hints_quality, hints_rpc
+from bench.machine import machine
+from bench.report import replace_measured
+
+BEGIN = "<!-- hints measured: begin -->"
+END = "<!-- hints measured: end -->"
+
+PARTS: dict[str, tuple[str, Callable[[bool], Any], Callable[[Any], str]]] = {
+    "index": ("The index", lambda quick: hints_index.measure(quick=quick), hints_index.tables),
+    "rpc": ("LookupRoute over gRPC", lambda quick: hints_rpc.measure(quick=quick), hints_rpc.report),
+    "quality": ("Quality, on the conversation trace", lambda quick: hints_quality.measure(), hints_quality.report),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Exit 0 when everything asked for was measured, whether or not the figures are reached."""
+    parser = argparse.ArgumentParser(prog="make bench-hints", description="Measure route hints against their figures.")
+    parser.add_argument("--quick", action="store_true", help="short rounds: for a look, not for the page")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, help="also write everything that was measured to this file")
+    parser.add_argument("--write", type=Path, help="replace the hints' measured section of this page")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        facts = machine(Path(folder))
+    facts.pop("disk")
+    said = ["### Machine\n\n" + "\n".join(f"- {name}: {value}" for name, value in facts.items())]
+    results: dict[str, Any] = {"machine": facts}
+    for name in asked.parts.split(","):
+        title, measure, tables = PARTS[name]
+        if name == "rpc" and shutil.which("h2load") is None:
+            said.append(f"### {title}\n\nnot measured: h2load is not there (Debian: nghttp2-client)")
+            continue
+        print(f"measuring: {title}", file=sys.stderr, flush=True)
+        found = measure(asked.quick)
+        results[name] = msgspec.to_builtins(found)
+        said.append(f"### {title}\n\n{tables(found)}")
+    page = "\n\n".join(said)
+    print(page)
+    if asked.json:
+        asked.json.write_text(json.dumps(results, indent=1))
+    if asked.write:
+        asked.write.write_text(replace_measured(asked.write.read_text(), page, BEGIN, END))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
