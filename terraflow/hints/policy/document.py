@@ -36,6 +36,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,19}")
 _OTHER_NUMBER = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0o[0-7]+|0x[0-9a-fA-F]+"
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 """What YAML 1.2's core schema makes of plain text."""
@@ -146,6 +147,12 @@ class _Reading:
 
 def _scalar(event: ScalarEvent, path: Path) -> Any:
     text = str(event.value)
+    if _SURROGATE.search(text):
+        # JSON in a YAML file escapes what is beyond U+FFFF as a pair.
+        try:
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise _Unread(event.start_mark.line + 1, "has half of a surrogate pair", path) from None
     if event.style is not None:
         return text
     if text in _NULLS:
