@@ -46,6 +46,8 @@ from terraflow.ports.runtime import Clock
 
 log = logging.getLogger("terraflow.hints")
 
+SWEEPS = 60
+"""Parts of a sweep: each looks at a bounded number of replicas, so that all of them are seen within the interval."""
 FLIGHT_S = 10.0
 """How long an answer counts as a request in flight, where nobody tells how long it really is."""
 
@@ -100,7 +102,7 @@ class RunningHints:
             await self._restore(settings.snapshot_path())
             self.closing.push_async_callback(self._write_snapshot)
             self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
-        self._background(self._again(settings.sweep_interval_s, self._sweep))
+        self._background(self._again(settings.sweep_interval_s / SWEEPS, self._sweep))
         if settings.feeds:
             self._background(self._feeds.run())
 

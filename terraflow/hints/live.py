@@ -25,7 +25,7 @@ from terraflow.ports.runtime import Clock
 
 log = logging.getLogger("terraflow.hints")
 
-SWEEP_ENTRIES = 2_000
+SWEEP_ENTRIES = 1_000
 """A step of the sweep: about a millisecond of it."""
 
 FAULTS_LOGGED = 100
@@ -182,9 +182,10 @@ class LiveHints:
         else:
             self._registered.pop(replica, None)
 
-    def sweep(self) -> int:
-        """A bounded step of removing what is past its TTL. Returns the entries removed."""
-        return self.index.sweep(self.clock.monotonic(), SWEEP_ENTRIES)
+    def sweep(self) -> bool:
+        """A bounded step of removing what is past its TTL, or was cleared. Returns whether to go on at once."""
+        gone = self.index.sweep(self.clock.monotonic(), SWEEP_ENTRIES)
+        return gone > 0 or self.index.owing
 
     # What governs
 

@@ -126,3 +126,19 @@ def test_listeners_hear_changes_until_they_end() -> None:
     assert [change.kind for change in one] == [Kind.UPDATED]
     assert [change.kind for change in two] == [Kind.UPDATED, Kind.EVICTED]
     assert live.index.changed is None
+
+
+def test_a_sweep_goes_on_until_nothing_is_left_of_what_aged_or_was_cleared() -> None:
+    clock = SetClock()
+    live = LiveHints(index=Index(ttl_s=10.0), clock=clock, ranker=RankerConfig())
+    hashes = [b"%d" % i for i in range(5_000)]
+    for replica in ("r", "q"):
+        entry = Entry("", hashes, [1] * len(hashes), 1)
+        live.ingest(Report(replica=replica, model="m", tenant="t", scheme="s", entries=(entry,)))
+    live.clear("t", "m", "r")
+    clock.time += 60_000_000
+    steps = 0
+    while live.sweep():
+        steps += 1
+    assert 5 <= steps < 50
+    assert (live.index.entries(), live.index.keys(), live.index.owing) == (0, 0, False)

@@ -225,6 +225,11 @@ class Index(Register):
             for holding in source.holdings:
                 self.table.marks[holding.number] = mark
 
+    @property
+    def owing(self) -> bool:
+        """Whether clears and quotas have left work for `sweep`."""
+        return bool(self.table.dead or self._over)
+
     def sweep(self, now: float, entries_max: int) -> int:
         """A bounded step of taking out what is past its TTL, and what earlier calls left to do. Returns how many
         entries went for their age. One that was stamped back may wait for others of its replica, ten seconds at most.
