@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terraflow.core.reasons import Lookup
@@ -246,6 +246,7 @@ def test_members() -> None:
 held_by = st.dictionaries(st.sampled_from(sorted(LABELS)), st.integers(0, 300))
 
 
+@settings(deadline=None)
 @given(
     held_by, st.dictionaries(st.sampled_from(sorted(LABELS)), st.sampled_from([0.0, 0.25, 1.0])), st.integers(0, 300)
 )

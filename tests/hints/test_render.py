@@ -6,7 +6,7 @@ import hashlib
 import hmac
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terraflow.core.reasons import Render
@@ -129,6 +129,7 @@ pieces = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(pieces, st.dictionaries(names, text | st.just("{{role}}") | st.just("{{{{"), max_size=4))
 def test_a_rendering_is_its_pieces_in_order(found: list[tuple[str, str]], given_: dict[str, str]) -> None:
     given_ = {"role": "r", "question": "q", **given_}
@@ -143,6 +144,7 @@ def test_a_rendering_is_its_pieces_in_order(found: list[tuple[str, str]], given_
     assert rendered == render_template("acme/chat", dict(reversed(given_.items())), "t", policies(body))
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="{}a .", max_size=24))
 def test_any_body_is_parsed_or_refused_and_loses_nothing(body: str) -> None:
     try:

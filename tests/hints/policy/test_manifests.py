@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -322,6 +322,7 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300) | st.text(alphabet="a:-[]{}&*!|> \n\"'#1,", max_size=120).map(str.encode))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     try:
@@ -352,6 +353,7 @@ def reads_back(yaml: YAML, written: bytes, value: object) -> bool:
         return False
 
 
+@settings(deadline=None)
 @given(st.dictionaries(plain, data, min_size=1, max_size=4), st.sampled_from([None, False]))
 def test_what_yaml_writes_is_read_back(value: dict[str, object], flow: bool | None) -> None:
     yaml = YAML(typ="safe", pure=True)
@@ -367,6 +369,7 @@ def test_what_yaml_writes_is_read_back(value: dict[str, object], flow: bool | No
         assert document.line((*path, "more")) == line
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from(list(UNITS))), min_size=1, max_size=5))
 def test_a_duration_is_the_sum_of_its_terms(terms: list[tuple[int, str]]) -> None:
     text = "".join(f"{number}{name}" for number, name in terms)
@@ -385,6 +388,7 @@ values = st.recursive(
 kinds = st.sampled_from(["CachePolicy", "CacheTenant", "PromptTemplate", "PDTopology", "CacheBackend", 7, None])
 
 
+@settings(deadline=None)
 @given(kinds, st.dictionaries(names, values, max_size=4), values, st.sampled_from(["a.yaml", "replicas.yaml"]))
 @example("CachePolicy", {}, {"\U00010000": False}, "a.yaml")
 def test_any_manifest_is_read_or_refused_with_its_place(kind: object, more: object, spec: object, file: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, PromptTemplate, Topology
@@ -128,6 +128,7 @@ def test_a_refused_body(raw: bytes, field: str, said: str) -> None:
     assert said in problem.rule
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     try:
@@ -144,6 +145,7 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(keys, values, max_size=3), st.lists(st.dictionaries(keys, values, max_size=6), max_size=3))
 def test_any_body_is_read_or_refused(more: dict[str, Any], policies: list[dict[str, Any]]) -> None:
     try:

@@ -144,7 +144,6 @@ async def test_a_slow_body_and_a_slow_head_are_ended(monkeypatch: pytest.MonkeyP
         b"POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_what_is_no_http_is_turned_away(sent: bytes) -> None:
     async with listening() as port:
         assert b" 400 " in (await raw(port, sent)).partition(b"\r\n")[0]
