@@ -62,8 +62,8 @@ class ProviderSet(Protocol):
         ...
 
     def under_pressure(self, capability: Capability) -> bool:
-        """Whether every replica of a fleet that could take a call is above the pressure that its bundle allows. Asked
-        of fleets alone."""
+        """Whether every replica of a fleet that could take a call is above the pressure that its bundle allows, or none
+        could take one. Asked of fleets alone."""
         ...
 
 

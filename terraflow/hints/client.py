@@ -34,6 +34,7 @@ log = logging.getLogger("terraflow.hints")
 
 REPORTS_MAX = 4_096
 REPORTS_TOGETHER = 256
+LOST_MAX = 256
 REPORT_EVERY_S = 0.1
 BACKGROUND_TIMEOUT_S = 2.0
 PRESSURE_EVERY_S = 1.0
@@ -78,6 +79,7 @@ class RemoteHints:
         self._breaker = Breaker()
         self._assigned = Assigned()
         self._reports: deque[tuple[Prefix, str]] = deque(maxlen=REPORTS_MAX)
+        self._lost: deque[tuple[str, str, str]] = deque()
         self._pressure: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -146,6 +148,13 @@ class RemoteHints:
             self._reports.append((prefix, replica))
             self._keep("report", self._report)
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        """See the port."""
+        event = (prefix.tenant, prefix.model, replica)
+        if event not in self._lost and len(self._lost) < LOST_MAX:
+            self._lost.append(event)
+        self._keep("report", self._report)
+
     async def close(self) -> None:
         """See the port."""
         tasks = tuple(self._tasks.values())
@@ -169,6 +178,12 @@ class RemoteHints:
 
     async def _report(self) -> None:
         await asyncio.sleep(REPORT_EVERY_S)
+        while self._lost:
+            tenant, model, replica = self._lost.popleft()
+            event = pb.CacheEvent(type=pb.CacheEvent.ALL_CLEARED, tenant_id=tenant, model_id=model, replica_id=replica)
+            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
+                    await self._stub.PublishEvent(event, metadata=self._metadata)
         while self._reports:
             batch = list(islice(self._reports, REPORTS_TOGETHER))
             for _ in batch:

@@ -64,6 +64,13 @@ class GuardedHints:
         except Exception as fault:
             self._tell(fault)
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        """See the port."""
+        try:
+            self._hints.lost(prefix, replica)
+        except Exception as fault:
+            self._tell(fault)
+
     async def close(self) -> None:
         """See the port."""
         await self._hints.close()

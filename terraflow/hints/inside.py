@@ -71,6 +71,10 @@ class InsideHints:
         if held and prefix.unreported and prefix.hashes:
             live.ingest(report_of(prefix, replica))
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        """See the port."""
+        self._live.clear(prefix.tenant, prefix.model, replica)
+
     async def close(self) -> None:
         """See the port; who opened the hints closes them."""
 

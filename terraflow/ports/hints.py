@@ -79,6 +79,11 @@ class ReplicaHints(Protocol):
         """It ended; `held` is whether the replica worked on it and so holds its blocks."""
         ...
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        """The replica could not be reached, and with its process its cache may be gone: whatever is known of it under
+        the prefix's tenant and model is to be forgotten. MUST NOT wait or raise."""
+        ...
+
     async def close(self) -> None:
         """Give back connections. Idempotent."""
         ...

@@ -55,6 +55,8 @@ class FleetProvider:
         most = capability.fleet.pressure_max_percent
         self._pressure_max = None if most is None else most / 100
         self._known_as = (capability.fleet.hint_tenant, capability.fleet.hint_model or capability.model)
+        # With a tokenizer the engines' own feeds say what became of a cache, and only we say so without.
+        self._forgets = capability.fleet.tokenizer is None
         self._seats = tuple(seats)
         self._providers = tuple(providers)
         self._advice = advice
@@ -71,7 +73,7 @@ class FleetProvider:
             held = True
             return answer
         except ProviderFailure as failed:
-            self._failed(at, failed, call)
+            self._failed(at, failed, call, prefix)
             raise
         finally:
             self._ended(seat, prefix, held)
@@ -87,7 +89,7 @@ class FleetProvider:
                 yield chunk
             seat.succeeded()
         except ProviderFailure as failed:
-            self._failed(at, failed, call)
+            self._failed(at, failed, call, prefix)
             raise
         finally:
             self._ended(seat, prefix, held)
@@ -142,12 +144,19 @@ class FleetProvider:
         if prefix is not None and self._advice.hints is not None:
             self._advice.hints.ended(prefix, seat.id, held)
 
-    def _failed(self, at: int, failed: ProviderFailure, call: Call) -> None:
+    def _failed(self, at: int, failed: ProviderFailure, call: Call, prefix: Prefix | None) -> None:
         if failed.failure not in FAULTS_MAX:
             return
         seat, now = self._seats[at], self._clock.monotonic()
         seat.failed(failed.failure, now, failed.retry_after_s)
         failed.elsewhere = another(self._seats, seat, call.failed_replicas, now)
+        if (
+            failed.failure is Failure.CONNECT
+            and prefix is not None
+            and self._forgets
+            and self._advice.hints is not None
+        ):
+            self._advice.hints.lost(prefix, seat.id)
         if failed.failure in UNREACHED and seat.id not in self._looking:
             looking = asyncio.create_task(self._look(at))
             self._looking[seat.id] = looking

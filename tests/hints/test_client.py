@@ -49,6 +49,7 @@ class Server(InferenceCacheServicer):
     def __init__(self) -> None:
         self.asked: list[pb.LookupRouteRequest] = []
         self.reported: list[pb.CacheStateUpdate] = []
+        self.events: list[pb.CacheEvent] = []
         self.metadata: dict[str, Any] = {}
         self.answer: Callable[[], Awaitable[pb.LookupRouteResponse]] = no_hint
 
@@ -60,6 +61,10 @@ class Server(InferenceCacheServicer):
     async def ReportCacheState(self, updates: Any, context: Any) -> pb.Ack:
         async for update in updates:
             self.reported.append(update)
+        return pb.Ack(accepted=True)
+
+    async def PublishEvent(self, event: pb.CacheEvent, context: Any) -> pb.Ack:
+        self.events.append(event)
         return pb.Ack(accepted=True)
 
     async def GetCacheState(self, request: Any, context: Any) -> pb.GetCacheStateResponse:
@@ -234,6 +239,18 @@ async def test_an_unreported_prefix_is_reported_when_its_call_has_ended() -> Non
     assert list(update.prefixes[0].block_token_counts) == [128, 128]
 
 
+async def test_a_lost_replica_is_told_of_once() -> None:
+    async with serving() as (server, port), remote(port) as client:
+        for _ in range(5):
+            client.lost(PREFIX, "r1")
+        await until(lambda: bool(server.events))
+        await asyncio.sleep(0.2)
+    (event,) = server.events
+    assert (event.type, event.replica_id, event.tenant_id, event.model_id) == (
+        pb.CacheEvent.ALL_CLEARED, "r1", "fleet", "m",
+    )  # fmt: skip
+
+
 async def test_pressure_is_read_beside_the_requests() -> None:
     async with serving() as (_, port), remote(port) as client:
         assert client.pressure("fleet", "m") == {}
@@ -265,6 +282,15 @@ async def test_inside_an_unreported_prefix_is_known_after_its_call(inside: Insid
     assert (hint.reason, hint.ranked[0].replica) == (Lookup.PREFIX_MATCH, "r1")
 
 
+async def test_inside_a_lost_replica_holds_nothing(inside: InsideHints) -> None:
+    ours = msgspec.structs.replace(PREFIX, unreported=True)
+    for replica in ("r1", "r2"):
+        inside.ended(ours, replica, held=True)
+    inside._live.assigned = None
+    inside.lost(ours, "r1")
+    assert [one.replica for one in (await inside.hint(ours, DEADLINE_S)).ranked] == ["r2"]
+
+
 async def test_inside_pressure_is_what_replicas_last_said(inside: InsideHints) -> None:
     inside._live.ingest(Report(replica="r0", model="m", tenant="fleet", scheme="", stats=Stats(pressure=0.75)))
     assert inside.pressure("fleet", "m") == {"r0": 0.75}
@@ -293,6 +319,9 @@ class Breaking:
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
         raise RuntimeError("planted")
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        raise RuntimeError("planted")
+
     async def close(self) -> None:
         return
 
@@ -304,6 +333,7 @@ async def test_a_bug_behind_the_port_costs_a_hint_and_is_told_once(caplog: pytes
     guarded.joined("fleet", "m", "s", ["r0"])
     guarded.sent(PREFIX, "r0", 0)
     guarded.ended(PREFIX, "r0", held=True)
+    guarded.lost(PREFIX, "r0")
     assert [record.getMessage().rpartition(" ")[2] for record in caplog.records] == ["RuntimeError"]
 
 

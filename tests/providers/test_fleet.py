@@ -61,6 +61,9 @@ class Board:
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
         self.told.append(("ended", replica, held))
 
+    def lost(self, prefix: Prefix, replica: str) -> None:
+        self.told.append(("lost", replica, None))
+
     async def close(self) -> None:
         return
 
@@ -185,7 +188,7 @@ async def test_a_dead_replica_fails_one_call_that_says_so_and_then_rests() -> No
             for _ in range(3):
                 await provider.complete(call(messages=LONG))
         assert len(vendors[0].requests) == 3
-        assert board.told[:2] == [("sent", "r1", None), ("ended", "r1", False)]
+        assert board.told[:3] == [("sent", "r1", None), ("lost", "r1", None), ("ended", "r1", False)]
 
 
 async def test_a_replica_that_is_back_is_found_beside_the_requests() -> None:
