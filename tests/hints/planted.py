@@ -76,7 +76,7 @@ FAULTS = (
         "Known.NOTHING: (Lookup.UNKNOWN_TENANT,",
     ),
     Fault("affinity although it is switched off", "lookup", "if not look.policy.affinity:\n", "if False:\n"),
-    Fault("affinity for a malformed chain", "lookup", "if not well_formed(query):", "if False:"),
+    Fault("affinity for a malformed chain", "lookup", "and not well_formed(query):", "and False:"),
     Fault("a seed without lengths", "lookup", "return _EIGHT + _EIGHT.join(hashes)", 'return b"".join(hashes)'),
     Fault("a seed of the last block", "lookup", "return _EIGHT + _EIGHT.join(hashes)", "return hashes[-1]"),
     Fault(
@@ -168,7 +168,12 @@ FAULTS = (
     Fault("degraded counts in full", "rank", "config.degraded_weight if lost else 1.0", "1.0"),
     Fault("tiers weigh the same", "rank", "config.tier_weights.get(tier, 1.0) for", "1.0 for"),
     Fault("a hole in a chain", "question", " and all(hashes)", ""),
-    Fault("arrays of different length", "question", "len(hashes) == len(query.block_token_counts) and", ""),
+    Fault(
+        "a malformed chain gives way to other inputs",
+        "question",
+        "if chained and chain_matching:",
+        "if chained and chain_matching and well_formed(query):",
+    ),
     Fault(
         "token ids before an exact hash",
         "question",
