@@ -72,6 +72,8 @@ def too_large(query: Query) -> str:
         return "too many blocks"
     if len(query.token_ids) > TOKEN_IDS_MAX:
         return "too many token ids"
+    if len(query.prefix_hash) > IDENTIFIER_BYTES_MAX:
+        return "prefix_hash is too long"
     # A character is at most four bytes, so that short texts need no encoding to be counted.
     for text, most, what in (
         (query.prompt_text, PROMPT_TEXT_BYTES_MAX, "prompt_text is too long"),

@@ -243,12 +243,13 @@ def test_with_chain_matching_off(index: Model) -> None:
         exact(prompt_text="x" * (PROMPT_TEXT_BYTES_MAX + 1)),
         exact(prompt_text="é" * (PROMPT_TEXT_BYTES_MAX // 2 + 1)),
         chain(block_hashes=[b"h"] * (BLOCKS_MAX + 1), block_token_counts=[1] * (BLOCKS_MAX + 1)),
+        exact(b"h" * (IDENTIFIER_BYTES_MAX + 1)),
         exact(tenant="t" * (IDENTIFIER_BYTES_MAX + 1)),
         exact(adapter="a" * (IDENTIFIER_BYTES_MAX + 1)),
         exact(scheme="s" * (IDENTIFIER_BYTES_MAX + 1)),
         exact(model="é" * (IDENTIFIER_BYTES_MAX // 2 + 1)),
     ],
-    ids=["ids", "text", "wide text", "blocks", "tenant", "adapter", "scheme", "wide model"],
+    ids=["ids", "text", "wide text", "blocks", "hash", "tenant", "adapter", "scheme", "wide model"],
 )
 def test_more_than_a_limit_is_no_hint(index: Model, query: Query) -> None:
     assert told(ask(index, query)) == EMPTY
