@@ -101,7 +101,8 @@ def parse_tier(tier: int) -> int:
     return tier if Tier.MEMORY <= tier <= Tier.REMOTE else Tier.UNKNOWN
 
 
-def _entries(update: pb.CacheStateUpdate, dropped: Dropped) -> Iterator[Entry]:
+def _entries(update: pb.CacheStateUpdate, dropped: Dropped) -> Iterator[Entry | None]:
+    """The good ones; None for each that is dropped, as reading it took its time, too."""
     for prefix in update.prefixes:
         adapter = prefix.adapter_id or update.adapter_id
         tier = parse_tier(prefix.tier)
@@ -109,6 +110,7 @@ def _entries(update: pb.CacheStateUpdate, dropped: Dropped) -> Iterator[Entry]:
         cause = _fault(hashes, counts, whole, adapter)
         if cause:
             dropped[cause] += 1
+            yield None
             continue
         if hashes:
             yield Entry(adapter, hashes, cumulative(counts), tier)
@@ -141,11 +143,20 @@ def cumulative(counts: Sequence[int]) -> list[int]:
     return sums
 
 
-def _pieces(entries: Iterator[Entry]) -> Iterator[tuple[Entry, ...]]:
-    """Entries in groups of at most `PIECE_HASHES` hashes; a longer chain is cut, its counts go on."""
+def _pieces(entries: Iterator[Entry | None]) -> Iterator[tuple[Entry, ...]]:
+    """Entries in groups of at most `PIECE_HASHES` hashes; a longer chain is cut, its counts go on.
+
+    As many dropped entries end a group as well: a message of nothing else gives others their turn, too.
+    """
     piece: list[Entry] = []
     room = PIECE_HASHES
     for entry in entries:
+        if entry is None:
+            room -= 1
+            if room == 0:
+                yield tuple(piece)
+                piece, room = [], PIECE_HASHES
+            continue
         start, size = 0, len(entry.hashes)
         while size - start > room:
             end = start + room

@@ -165,3 +165,14 @@ def test_length_in_bytes() -> None:
         True,
         False,
     ]
+
+
+def test_a_message_of_bad_entries_gives_others_their_turn() -> None:
+    update = pb.CacheStateUpdate(replica_id="r", tenant_id="t", model_id="m", hash_scheme="s")
+    for _ in range(3 * PIECE_HASHES):
+        update.prefixes.add()
+    dropped: Counter[str] = Counter()
+    reports = parse_reports(update, 0, dropped)
+    assert next(reports).entries == ()
+    assert dropped["empty_entry"] == PIECE_HASHES
+    assert [report.entries for report in reports] == [(), ()]
