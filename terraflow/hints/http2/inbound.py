@@ -5,8 +5,8 @@
 3. A frame on a stream that the server itself ended early is what was under way, and is ignored; on any other ended
    stream it is a fault.
 4. One leniency: RST_STREAM on a stream that was never opened is ignored, though RFC 9113 (section 5.1) ends the
-   connection for it. Older versions of grpcio send it when a call is cancelled before its HEADERS are, and the connection's
-   other calls are not at fault.
+   connection for it. Older versions of grpcio send it when a call is cancelled before its HEADERS have gone, and the
+   connection's other calls are not at fault.
 """
 
 from __future__ import annotations
