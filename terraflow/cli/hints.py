@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 import typer
 
-from terraflow.cli import hints_doctor, hints_explain, hints_replay, hints_serve, hints_sim_engine, hints_token
+from terraflow.cli import (
+    hints_doctor,
+    hints_explain,
+    hints_replay,
+    hints_serve,
+    hints_sim_engine,
+    hints_subscribe,
+    hints_token,
+)
 
 
 class Subcommand(NamedTuple):
@@ -24,6 +32,7 @@ class Subcommand(NamedTuple):
 # fmt: off
 SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("serve", hints_serve.command, "The route-hint service, alone."),
+    Subcommand("subscribe", hints_subscribe.command, "Beside an engine: tells a hints server what the engine caches."),
     Subcommand("doctor", hints_doctor.command, "Is the service there, well and fed; also lints manifests."),
     Subcommand("explain", hints_explain.command, "Why a lookup is answered as it is: every candidate's factors."),
     Subcommand("token", hints_token.command, "A token that binds a producer or reader to tenants and replicas."),

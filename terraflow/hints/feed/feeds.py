@@ -94,14 +94,12 @@ class Feeds:
         """Whether each feed's socket has its engine at the other end."""
         return {name: name in self._feeds and self._feeds[name].connected for name in self._settings}
 
-    def report_again(self, replica: str | None) -> None:
-        """Clear a replica, or all, and write everything that is known of it to the sink once more."""
+    def tell_anew(self, replica: str | None) -> None:
+        """Clear a replica, or all, and tell the sink everything that is known of it."""
         for feed in self._feeds.values():
-            scope = feed.settings.scope
             for source in feed.sources().values():
                 if replica is None or source.replica == replica:
-                    self._sink.clear(scope.tenant, scope.model, source.replica)
-                    source.report_again()
+                    source.tell_anew()
 
     def feed(self, name: str) -> Feed | None:
         """A running feed."""

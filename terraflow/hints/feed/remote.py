@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import grpc
 import grpc.aio
@@ -69,10 +70,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Message = pb.CacheStateUpdate | pb.CacheEvent
+
+
 class _Waiting:
     __slots__ = ("blocks", "message")
 
-    def __init__(self, message: pb.CacheStateUpdate | pb.CacheEvent, blocks: int) -> None:
+    def __init__(self, message: Message, blocks: int) -> None:
         self.message = message
         self.blocks = blocks
 
@@ -83,8 +87,8 @@ class RemoteSink:
     def __init__(self, target: Target, *, blocks_max: int = 1_000_000, again_s: float = AGAIN_S[0]) -> None:
         self.counters = Counters()
         self.last_error = ""
-        self.report_again: Callable[[str | None], None] = lambda replica: None
-        """Set by who runs the feeds: writes everything known of a replica, or of all, to this sink."""
+        self.tell_anew: Callable[[str | None], None] = lambda replica: None
+        """Set by who runs the feeds: clears a replica, or all, and writes everything known of it to this sink."""
         self._target = target
         self._blocks_max = blocks_max
         self._again_s = again_s
@@ -92,6 +96,7 @@ class RemoteSink:
         self._blocks = 0
         self._wake = asyncio.Event()
         self._resync = False
+        self._telling = False
         self._withdrawn: set[str] = set()
         self._metadata = None if target.token is None else (("authorization", f"Bearer {target.token}"),)
 
@@ -104,6 +109,8 @@ class RemoteSink:
 
     def ingest(self, report: Report) -> None:
         """It holds these blocks."""
+        if self._telling and report.replica in self._withdrawn:
+            return
         for prefixes, blocks in _prefixes(report.entries):
             update = pb.CacheStateUpdate(
                 replica_id=report.replica,
@@ -135,7 +142,7 @@ class RemoteSink:
         """See rule 3."""
         if replica in self._withdrawn:
             self._withdrawn.discard(replica)
-            self.report_again(replica)
+            self.tell_anew(replica)
 
     def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
         """What it says of itself."""
@@ -148,7 +155,7 @@ class RemoteSink:
             t2_hit_tokens=stats.t2_hit_tokens,
             t2_query_tokens=stats.t2_query_tokens,
         )
-        self._put(pb.CacheStateUpdate(replica_id=replica, model_id=model, tenant_id=tenant, stats=said), 1)
+        self._put(pb.CacheStateUpdate(replica_id=replica, model_id=model, tenant_id=tenant, stats=said), 0)
 
     def register(self, replica: str, labels: Mapping[str, str]) -> None:
         """The contract has no labels: a server reads them from its own `replicas.yaml`."""
@@ -161,7 +168,7 @@ class RemoteSink:
             type=kind, replica_id=replica, model_id=model, tenant_id=tenant, prefix_hash=prefix_hash, adapter_id=adapter
         )
 
-    def _put(self, message: pb.CacheStateUpdate | pb.CacheEvent, blocks: int) -> None:
+    def _put(self, message: Message, blocks: int) -> None:
         self._queue.append(_Waiting(message, blocks))
         self._blocks += blocks
         if self._blocks > self._blocks_max and not self._resync:
@@ -199,54 +206,59 @@ class RemoteSink:
 
     async def _send(self, stub: rpc.InferenceCacheStub) -> None:
         if self._resync:
-            self.counters.resyncs += 1
-            self._queue.clear()
-            self._blocks = 0
-            self.report_again(None)
-            self._resync = False
+            self._tell_everything()
             return
-        first = self._queue[0].message
-        run: list[_Waiting] = []
-        if isinstance(first, pb.CacheStateUpdate):
-            while self._queue and len(run) < UPDATES_MAX and isinstance(self._queue[0].message, pb.CacheStateUpdate):
-                run.append(self._take())
-            call = stub.ReportCacheState(
-                iter([one.message for one in run]), metadata=self._metadata, timeout=DEADLINE_S
-            )
-            acks = [await call]
-            self.counters.updates += len(run)
-            self.counters.blocks_reported += sum(one.blocks for one in run if one.message.hash_scheme)
-        elif first.type == pb.CacheEvent.ALL_CLEARED:
-            run.append(self._take())
-            acks = [await stub.PublishEvent(first, metadata=self._metadata, timeout=DEADLINE_S)]
-            self.counters.clears += 1
+        updates = self._run(lambda message: isinstance(message, pb.CacheStateUpdate), UPDATES_MAX)
+        if updates:
+            sent = [one.message for one in updates]
+            acks = [await stub.ReportCacheState(iter(sent), metadata=self._metadata, timeout=DEADLINE_S)]
+            self.counters.updates += len(sent)
+            self.counters.blocks_reported += sum(one.blocks for one in updates)
         else:
-            while self._queue and len(run) < EVENTS_AT_ONCE and self._evicts(self._queue[0]):
-                run.append(self._take())
-            calls = [stub.PublishEvent(one.message, metadata=self._metadata, timeout=DEADLINE_S) for one in run]
+            events = self._run(_is_eviction, EVENTS_AT_ONCE) or [self._take()]
+            calls = [stub.PublishEvent(one.message, metadata=self._metadata, timeout=DEADLINE_S) for one in events]
             acks = list(await asyncio.gather(*calls))
-            self.counters.blocks_evicted += len(run)
-        self.counters.refused += sum(not ack.accepted for ack in acks)
+            evictions = sum(_is_eviction(one.message) for one in events)
+            self.counters.blocks_evicted += evictions
+            self.counters.clears += len(events) - evictions
+        self.counters.refused += sum(1 for ack in acks if not ack.accepted)
+
+    def _tell_everything(self) -> None:
+        """Rule 2: what is withdrawn stays so."""
+        self.counters.resyncs += 1
+        self._drop()
+        self._telling = True
+        try:
+            self.tell_anew(None)
+        finally:
+            self._telling = self._resync = False
+
+    def _run(self, alike: Callable[[Message], bool], most: int) -> list[_Waiting]:
+        """What waits first, as far as it may go together."""
+        run: list[_Waiting] = []
+        while self._queue and len(run) < most and alike(self._queue[0].message):
+            run.append(self._take())
+        return run
 
     def _take(self) -> _Waiting:
         one = self._queue.popleft()
         self._blocks -= one.blocks
         return one
 
-    @staticmethod
-    def _evicts(one: _Waiting) -> bool:
-        return isinstance(one.message, pb.CacheEvent) and one.message.type == pb.CacheEvent.PREFIX_EVICTED
+
+def _is_eviction(message: Message) -> bool:
+    return isinstance(message, pb.CacheEvent) and message.type == pb.CacheEvent.PREFIX_EVICTED
 
 
 def _prefixes(entries: Sequence[Entry]) -> Iterator[tuple[list[pb.PrefixEntry], int]]:
-    """The entries as the contract has them, in updates of a bounded size. A chain's counts are those of each block alone;
-    what is no chain goes hash by hash."""
+    """The entries as the contract has them, in updates of a bounded size. A chain's counts are those of each block
+    alone; what is no chain goes hash by hash."""
     prefixes: list[pb.PrefixEntry] = []
     blocks = 0
     for entry in entries:
         for start in range(0, len(entry.hashes), UPDATE_BLOCKS_MAX):
             hashes, counts = entry.hashes[start:][:UPDATE_BLOCKS_MAX], entry.counts[start:][:UPDATE_BLOCKS_MAX]
-            alone = [counts[0], *(after - before for before, after in zip(counts, counts[1:], strict=False))]
+            alone = [counts[0], *(after - before for before, after in pairwise(counts))]
             if min(alone) > 0:
                 prefixes.append(
                     pb.PrefixEntry(

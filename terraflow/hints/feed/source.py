@@ -99,6 +99,13 @@ class Source:
             self._ingest((entry,))
         return True
 
+    def tell_anew(self) -> None:
+        """Clear the replica, and tell the sink everything that is known to be held: for a sink that lost track."""
+        tenant, model, _ = self.scope
+        self.sink.clear(tenant, model, self.replica)
+        for entry in self.mapping.known():
+            self._ingest((entry,))
+
     def _follow(self, commands: list[Command]) -> list[Asked]:
         """Do what can be done here; what the engine is to be asked comes back."""
         asked: list[Asked] = []

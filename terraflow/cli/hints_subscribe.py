@@ -1,0 +1,183 @@
+"""`terraflow hints subscribe`: a process beside an engine that tells a hints server what the engine caches.
+
+Reads the engine's KV events over ZeroMQ, asks for replays, and sends ReportCacheState and PublishEvent of the public
+contract. On standard error one line shows how it goes (a terminal), or a line a minute (a log); with `--json` every
+counter goes to standard output as a JSON line, at intervals and at the end. Ends with SIGTERM or SIGINT.
+Exit codes: 0 ended as told, 2 cannot be: an option or a file that is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from terraflow.hints.feed.feeds import Feeds
+    from terraflow.hints.feed.remote import RemoteSink, Target
+    from terraflow.hints.feed.settings import FeedSettings
+
+LOG_EVERY_S = 60.0
+
+
+def command(
+    endpoint: Annotated[str, typer.Option(help="Where the engine publishes, such as tcp://127.0.0.1:5557.")],
+    replica: Annotated[str, typer.Option(help="The replica's id, as gateways route to it.")],
+    model: Annotated[str, typer.Option(help="The model of its keys.")],
+    tenant: Annotated[str, typer.Option(help="The tenant of its keys.")],
+    scheme: Annotated[str, typer.Option(help="The hash scheme of its keys.")],
+    server: Annotated[str, typer.Option(help="The hints server, HOST:PORT.")] = "127.0.0.1:50051",
+    replay_endpoint: Annotated[str | None, typer.Option(help="Where the engine answers replays.")] = None,
+    topic: Annotated[str, typer.Option(help="Only what is published under a topic that begins so.")] = "",
+    lora: Annotated[list[str] | None, typer.Option(help="ID=NAME of an adapter; may be repeated.")] = None,
+    rank: Annotated[
+        list[str] | None, typer.Option(help="RANK=REPLICA of a data-parallel rank; may be repeated.")
+    ] = None,
+    metrics_url: Annotated[str | None, typer.Option(help="The engine's Prometheus page.")] = None,
+    cache_bytes: Annotated[int, typer.Option(min=0, help="The size of its cache; 0: its use is not told.")] = 0,
+    heartbeat_s: Annotated[float, typer.Option(min=0.1, max=3600, help="An engine silent for two is lost.")] = 10.0,
+    token_file: Annotated[Path | None, typer.Option(help="A file with the token that we show the server.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS, with the system's authorities unless --ca-file.")] = False,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM of who signed the server's certificate; implies --tls.")
+    ] = None,
+    cert_file: Annotated[Path | None, typer.Option(help="PEM of our own certificate; with --key-file.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="PEM of its key.")] = None,
+    blocks_max: Annotated[int, typer.Option(min=1, help="Blocks that may wait for the server.")] = 1_000_000,
+    interval_s: Annotated[float, typer.Option(min=0.1, help="How often it says how it goes.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every counter as JSON, one line at a time.")] = False,
+) -> None:
+    """Tell a hints server what an engine caches, until SIGTERM."""
+    import msgspec
+    import uvloop
+
+    from terraflow.hints.feed.settings import FeedSettings
+
+    given: dict[str, object] = {
+        "endpoint": endpoint,
+        "replay_endpoint": replay_endpoint,
+        "replica": replica,
+        "model": model,
+        "tenant": tenant,
+        "scheme": scheme,
+        "topic": topic,
+        "loras": _pairs("--lora", lora),
+        "ranks": _pairs("--rank", rank),
+        "metrics_url": metrics_url,
+        "cache_bytes": cache_bytes,
+        "heartbeat_s": heartbeat_s,
+    }
+    try:
+        settings = msgspec.convert(given, FeedSettings)
+        settings.lora_names()
+    except (msgspec.ValidationError, ValueError) as bad:
+        _end(str(bad))
+    target = _target(
+        server, token_file, tls or ca_file is not None or cert_file is not None, ca_file, cert_file, key_file
+    )
+    uvloop.run(_run(settings, target, blocks_max, interval_s, as_json))
+
+
+def _end(why: str) -> NoReturn:
+    print(f"hints subscribe: {why}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for one in given or ():
+        number, equals, name = one.partition("=")
+        if not equals or not number.isdecimal() or not name:
+            _end(f"{option} {one}: give a number, '=' and a name")
+        pairs[number] = name
+    return pairs
+
+
+def _read(option: str, file: Path | None) -> bytes | None:
+    if file is None:
+        return None
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        _end(f"{option} {file}: {error.strerror}")
+
+
+def _target(
+    server: str, token_file: Path | None, tls: bool, ca_file: Path | None, cert_file: Path | None, key_file: Path | None
+) -> Target:
+    from terraflow.hints.feed.remote import Target
+
+    if (cert_file is None) != (key_file is None):
+        _end("--cert-file and --key-file go together")
+    token = _read("--token-file", token_file)
+    if token is not None and not tls and server.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
+        _end("a token in plaintext to another machine: use --tls or --ca-file")
+    return Target(
+        address=server,
+        token=None if token is None else token.decode("ascii", "replace").strip(),
+        tls=tls,
+        ca=_read("--ca-file", ca_file),
+        certificate=_read("--cert-file", cert_file),
+        key=_read("--key-file", key_file),
+    )
+
+
+async def _run(settings: FeedSettings, target: Target, blocks_max: int, interval_s: float, as_json: bool) -> None:
+    from terraflow import __version__
+    from terraflow.hints.feed.feeds import Feeds
+    from terraflow.hints.feed.remote import RemoteSink
+
+    sink = RemoteSink(target, blocks_max=blocks_max)
+    feeds = Feeds([settings], sink, client_version=f"terraflow/{__version__}")
+    sink.tell_anew = feeds.tell_anew
+    loop = asyncio.get_running_loop()
+    parts = [
+        loop.create_task(feeds.run()),
+        loop.create_task(sink.run()),
+        loop.create_task(_show(feeds, sink, interval_s, as_json)),
+    ]
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    waiting = loop.create_task(ended.wait())
+    done, _ = await asyncio.wait((waiting, *parts), return_when=asyncio.FIRST_COMPLETED)
+    for part in (waiting, *parts):
+        part.cancel()
+    await asyncio.gather(waiting, *parts, return_exceptions=True)
+    if as_json:
+        print(json.dumps(_counted(feeds, sink)), flush=True)
+    for part in done:
+        part.result()
+
+
+def _counted(feeds: Feeds, sink: RemoteSink) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "states": {replica: str(state) for replica, state in feeds.states().items()},
+        "feed": next(iter(feeds.numbers().values())),
+        "server": {**msgspec.structs.asdict(sink.counters), "waiting": sink.waiting, "last_error": sink.last_error},
+    }
+
+
+async def _show(feeds: Feeds, sink: RemoteSink, interval_s: float, as_json: bool) -> None:
+    terminal = sys.stderr.isatty()
+    while True:
+        await asyncio.sleep(interval_s if as_json else 1.0 if terminal else LOG_EVERY_S)
+        if as_json:
+            print(json.dumps(_counted(feeds, sink)), flush=True)
+            continue
+        counted, sent = next(iter(feeds.numbers().values())), sink.counters
+        states = ", ".join(f"{replica} {state}" for replica, state in feeds.states().items())
+        line = (
+            f"{states}: {counted.get('batches', 0)} batches, {sent.blocks_reported} blocks reported,"
+            f" {sent.blocks_evicted} evicted, {counted.get('gaps', 0)} gaps, {sink.waiting} waiting"
+        )
+        if sink.last_error:
+            line += f"; the server does not answer: {sink.last_error}"
+        print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
