@@ -28,13 +28,13 @@ from terraflow.hints.render import render_template
 from terraflow.hints.service.identity import NOBODY, Caller, Identities, TokenInvalid, names_of
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.parse import longer, parse_query, parse_reports
-from terraflow.hints.service.streams import cache_events, metrics_now_and_then
+from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
 STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
-"""Open streams of each kind; a report's costs a task, the others a queue and a listener, too."""
+"""Open streams of each kind; a report's costs a task, the others work for each change or scrape, too."""
 
 
 LONG_TEXT = 2_048
@@ -72,6 +72,7 @@ class HintService:
         self._identities = identities
         self._namespace_key = namespace_key
         self._remember = remember
+        self._changes = Changes(live, metrics)
         self._tokenizing = 0
 
     def methods(self) -> Methods:
@@ -242,7 +243,7 @@ class HintService:
         """Changes of the index from now on."""
         caller = self._reader(call)
         with self._open("events"):
-            async with aclosing(cache_events(request, caller, self.live, self.metrics)) as events:
+            async with aclosing(self._changes.read(wanted(request, caller))) as events:
                 async for event in events:
                     yield event
 

@@ -1,7 +1,7 @@
 """The two streams that the service sends: changes of the index, and its own metrics.
 
-1. A listener costs the index one test and one append a change. A reader that is too slow loses changes: they are
-   counted, and never wait.
+1. However many readers there are, a change costs the index one place in a ring. Each reader looks through the ring in
+   its own time, by turns with everybody else; what is overwritten before it has looked is lost to it, and counted.
 2. Only changes from now on are told, and only those of tenants that the caller may see; the probe's never.
 3. Metrics are sent at once, then every `METRICS_EVERY_S`. A series that names a tenant or a model is for callers that
    may see that tenant, or one that has keys of that model.
@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from itertools import islice
 
@@ -21,9 +20,9 @@ from terraflow.hints.service.metrics import Metrics, Sample
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import PROBE_TENANT
 
-QUEUE_MAX = 8_192
-"""Changes that wait for one reader: some 2 MB, and a few reports of a busy replica."""
-BATCH = 256
+RING = 16_384
+"""Changes that a reader may be behind: some 4 MB, while there are readers."""
+LOOKS_A_TURN = 256
 METRICS_EVERY_S = 10.0
 
 _TYPES: dict[str, pb.CacheEvent.Type] = {
@@ -52,34 +51,55 @@ def wanted(request: pb.StreamEventsRequest, caller: Caller) -> Callable[[Change]
     return passes
 
 
-async def cache_events(
-    request: pb.StreamEventsRequest, caller: Caller, live: LiveHints, metrics: Metrics, queue_max: int = QUEUE_MAX
-) -> AsyncGenerator[pb.CacheEvent, None]:
-    """Changes of the index from now on, until the reader leaves."""
-    waiting: deque[tuple[Change, int]] = deque()
-    came = asyncio.Event()
-    passes = wanted(request, caller)
+class Changes:
+    """The last changes of the index, for all readers."""
 
-    def on_change(change: Change) -> None:
-        if not passes(change):
-            return
-        if len(waiting) >= queue_max:
-            metrics.stream_drops["events"] += 1
-            return
-        waiting.append((change, live.clock.now()))
-        if len(waiting) == 1:
-            came.set()
+    def __init__(self, live: LiveHints, metrics: Metrics, ring: int = RING) -> None:
+        self._live = live
+        self._metrics = metrics
+        self._size = ring
+        self._ring: list[tuple[Change, int] | None] = []
+        self._head = 0
+        self._readers = 0
+        self._asleep: list[asyncio.Future[None]] = []
 
-    end = live.listen(on_change)
-    try:
-        while True:
-            await came.wait()
-            came.clear()
-            while waiting:
-                for change, at in [waiting.popleft() for _ in range(min(BATCH, len(waiting)))]:
-                    yield _event(change, at)
-    finally:
-        end()
+    def _keep(self, change: Change) -> None:
+        self._ring[self._head % self._size] = change, self._live.clock.now()
+        self._head += 1
+        if self._asleep:
+            asleep, self._asleep = self._asleep, []
+            for sleeper in asleep:
+                if not sleeper.done():
+                    sleeper.set_result(None)
+
+    async def read(self, passes: Callable[[Change], bool]) -> AsyncGenerator[pb.CacheEvent, None]:
+        """What passes, from now on, until the reader leaves."""
+        if self._readers == 0:
+            self._ring = [None] * self._size
+            self._end = self._live.listen(self._keep)
+        self._readers += 1
+        at = self._head
+        try:
+            while True:
+                while at < self._head:
+                    lost = self._head - self._size - at
+                    if lost > 0:
+                        self._metrics.stream_drops["events"] += lost
+                        at += lost
+                    kept = self._ring[at % self._size]
+                    at += 1
+                    if kept is not None and passes(kept[0]):
+                        yield _event(*kept)
+                    elif at % LOOKS_A_TURN == 0:
+                        await asyncio.sleep(0)
+                sleeper = asyncio.get_running_loop().create_future()
+                self._asleep.append(sleeper)
+                await sleeper
+        finally:
+            self._readers -= 1
+            if self._readers == 0:
+                self._end()
+                self._ring = []
 
 
 def _event(change: Change, at_us: int) -> pb.CacheEvent:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from terraflow.core.reasons import Lookup
+from terraflow.core.reasons import Lookup, Render
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from tests.hints.blackbox.certificates import Authority
 from tests.hints.blackbox.served import Client, Served, chain, replicas, until, update
@@ -178,7 +180,29 @@ def test_a_client_certificate_binds_its_producer(tls: Served, authority: Authori
     assert refused(lambda: stranger.report(update("engine-1", tenant_id="acme"))) == grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_all_is_served_over_tls_without_a_client_certificate(tls: Served, authority: Authority) -> None:
+def test_all_calls_are_served_over_tls_on_the_one_port(tls: Served, authority: Authority) -> None:
+    engine = tls.client(authority.credentials(authority.issue("engine", "spiffe://fleet/engine")))
+    events = engine.events()
+    until(lambda: tls.metric('terraflow_hints_streams_open{stream="events"}') == 1)
+    assert engine.report(update("engine-1", [b"tls"], tenant_id="acme", stats=pb.ReplicaStats(hit_rate=0.5))).accepted
+    assert next(events).prefix_hash == b"tls"
+    events.cancel()
+    assert engine.lookup("acme", **chain([b"tls"])).reason_code == Lookup.PREFIX_MATCH
+    assert engine.pd_route(tenant_id="acme", model_id="m", prefix_hash=b"a").reason_code == Lookup.NO_HINT
+    assert engine.render("acme/none", "acme").reason_code == Render.TEMPLATE_NOT_FOUND
+    assert [row.replica_id for row in engine.state("acme").replicas] == ["engine-1"]
+    of = {"tenant_id": "acme", "model_id": "m", "replica_id": "engine-1"}
+    assert engine.event(pb.CacheEvent.PREFIX_EVICTED, prefix_hash=b"tls", **of).accepted
+    metrics = engine.metrics("inferencecache_server_up")
+    assert next(metrics).value == 1.0
+    metrics.cancel()
+    health = health_pb2_grpc.HealthStub(engine.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert health.status == health_pb2.HealthCheckResponse.SERVING
+    services = ProtoReflectionDescriptorDatabase(engine.channel).get_services()
+    assert "inferencecache.v1alpha1.InferenceCache" in services
+
+
+def test_readers_need_no_client_certificate(tls: Served, authority: Authority) -> None:
     client = tls.client(authority.credentials())
     assert client.lookup("nobody", **chain([b"a"])).reason_code in (Lookup.NO_HINT, Lookup.UNKNOWN_TENANT)
     assert client.state("nobody").summary.total_prefixes == 0
