@@ -107,7 +107,7 @@ def one_layout(layout: str, length: int, blocks: int) -> dict[str, float]:
         times.append((time.perf_counter() - begun) * 1e6)
         assert len(held) == held_by and all(one.blocks == length and one.tokens == 16 * length for one in held)
     found["lookup_p50_us"], found["lookup_p99_us"] = percentile(times, 50), percentile(times, 99)
-    more = [dice.randbytes(8 * length) for _ in range(max(1, blocks // 5 // length))]
+    more = [dice.randbytes(8 * length) for _ in range(max(1, blocks // 5 // held_by // length))]
     found["cap_ingest_per_s"] = len(more) * length * held_by / fill(index, layout, more)
     assert index.entries() <= blocks
     found["events_per_s"] = events(index, held_by, more)

@@ -46,6 +46,10 @@ _AT_ONCE = 2048
 _SWEEP_HOLDINGS = 4096
 _SWEEP_SOURCES = 1024
 _COUNT_MAX = (1 << 31) - 1
+_TIER_KEPT = {0: 1, 1: 1, 2: 2, 3: 3}
+"""Unset is memory; a stranger is coldest."""
+_COLDEST = int(Tier.UNKNOWN)
+_FIRST = [0]
 _CAUSES = (Cause.TTL, Cause.CAP, Cause.QUOTA, Cause.EVENT, Cause.CLEAR)
 
 
@@ -122,7 +126,8 @@ class Index(Register):
         table = self.table
         table.admitted = table.refreshed = 0
         refused = 0
-        for adapter, hashes, counts, tiers in _by_adapter(entries):
+        parsed = [_parsed(entries[0])] if len(entries) == 1 else _by_adapter(entries)
+        for adapter, hashes, counts, tiers in parsed:
             if not hashes:
                 continue
             if tiers is None or not self._take(report, source, adapter, (hashes, counts, tiers), now):
@@ -136,7 +141,8 @@ class Index(Register):
             table.purge(16 + 2 * (admitted + refreshed))
         if self._over:
             self._pay(source.place.tenant, 16 + 2 * admitted)
-        self.tidy()
+        if table.empty:
+            self.tidy()
         return Ingested(admitted, refreshed, refused)
 
     def _take(
@@ -155,9 +161,11 @@ class Index(Register):
             return False
         space, holding = where
         hashes, counts, tiers = blocks
-        order = sorted(range(len(hashes)), key=hashes.__getitem__) if len(hashes) > 1 else [0]
-        limit = min(STAMP_SKEW_MAX_S, tenant.ttl_s / 10)
-        seen = now + max(-limit, min(limit, report.skew_s))
+        order = sorted(range(len(hashes)), key=hashes.__getitem__) if len(hashes) > 1 else _FIRST
+        seen = now
+        if report.skew_s:
+            limit = min(STAMP_SKEW_MAX_S, tenant.ttl_s / 10)
+            seen += max(-limit, min(limit, report.skew_s))
         self.table.ingest(space, holding, hashes, counts, tiers, order, seen)
         return True
 
@@ -401,12 +409,9 @@ _Blocks = tuple[str, list[bytes], list[int], list[int] | None]
 
 def _by_adapter(entries: Sequence[Entry]) -> list[_Blocks]:
     """Entries as (adapter, hashes, counts, tiers), one an adapter, in its order; tiers None: malformed."""
-    found = [_parsed(entry) for entry in entries]
-    if len(found) < 2:
-        return found
     whole: dict[str, tuple[list[bytes], list[int], list[int]]] = {}
     broken: list[_Blocks] = []
-    for adapter, hashes, counts, tiers in found:
+    for adapter, hashes, counts, tiers in map(_parsed, entries):
         if tiers is None:
             broken.append((adapter, hashes, counts, None))
         elif adapter in whole:
@@ -419,14 +424,19 @@ def _by_adapter(entries: Sequence[Entry]) -> list[_Blocks]:
 
 def _parsed(entry: Entry) -> _Blocks:
     adapter, hashes, counts, tier = entry
-    sizes = set(map(len, hashes))
-    if len(hashes) != len(counts) or (sizes and not 1 <= min(sizes) <= max(sizes) <= IDENTIFIER_BYTES_MAX):
+    blocks = len(hashes)
+    if blocks != len(counts):
         return adapter, hashes, counts, None
-    if counts and not -_COUNT_MAX <= min(counts) <= max(counts) <= _COUNT_MAX:
+    if blocks == 1:
+        size, least, most = len(hashes[0]), counts[0], counts[0]
+        sound = 1 <= size <= IDENTIFIER_BYTES_MAX
+    elif blocks:
+        sizes, least, most = set(map(len, hashes)), min(counts), max(counts)
+        sound = 0 not in sizes and max(sizes) <= IDENTIFIER_BYTES_MAX
+    else:
+        return adapter, hashes, counts, []
+    if not sound:
+        return adapter, hashes, counts, None
+    if least < -_COUNT_MAX or most > _COUNT_MAX:
         counts = [max(-_COUNT_MAX, min(_COUNT_MAX, count)) for count in counts]
-    return adapter, hashes, counts, [tier_kept(tier)] * len(hashes)
-
-
-def tier_kept(tier: int) -> int:
-    """The tier as it is kept: unset is memory, a stranger is coldest."""
-    return int(tier or Tier.MEMORY) if 0 <= tier <= Tier.REMOTE else int(Tier.UNKNOWN)
+    return adapter, hashes, counts, [_TIER_KEPT.get(tier, _COLDEST)] * blocks
