@@ -92,10 +92,13 @@ class Fleets:
             return None
         try:
             where = BYTES if name == BYTES or self._tokenizers is None else str(self._tokenizers / name)
-            return LoadedTokenizers({name: TokenizerFiles(where)})
+            loaded = LoadedTokenizers({name: TokenizerFiles(where)})
         except TokenizerFault as fault:
             log.error("capability %s is without its tokenizer: %s", capability, fault)
             return None
+        # The first prompt compiles what later ones find compiled, and should not be a caller's.
+        loaded.messages(name, [{"role": "user", "content": "warm"}])
+        return loaded
 
 
 async def open_fleets(settings: Settings, clock: Clock) -> Fleets:

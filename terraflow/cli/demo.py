@@ -34,7 +34,7 @@ The workload starter-fleet runs over three simulated engines with a prefix cache
 
   curl {base_url}/chat/completions \\
     -H "Authorization: Bearer {api_key}" -H "Content-Type: application/json" -i \\
-    -d '{{"model": "starter-fleet", "messages": [{{"role": "user", "content": "'"$(seq 900)"'"}}]}}'
+    -d '{{"model": "starter-fleet", "messages": [{{"role": "user", "content": "'"$(seq -s ' ' 500)"'"}}]}}'
 
 Which engine took a request, and by what hint, is in its record: "placement" of each attempt. Ask twice, and the second
 says PREFIX_MATCH. Kill an engine, and nothing fails.
