@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,12 @@ from terraflow.hints.rank import (
     Candidates,
     RankerConfig,
     Scored,
+    StatsOf,
     float32,
     score_matches,
     score_tenant_hot,
 )
-from terraflow.hints.words import PROBE_TENANT, Held, Known, Scope, Stats
+from terraflow.hints.words import PROBE_TENANT, Held, Known, Scope
 
 if TYPE_CHECKING:
     from terraflow.hints.assigned import Assigned
@@ -94,9 +96,9 @@ class Look(msgspec.Struct, kw_only=True):
     relieved: bool = False
     """Replicas that match are too busy for what they save."""
 
-    def stats(self, replica: str) -> tuple[Stats, float] | None:
+    def stats_of(self) -> StatsOf:
         """What a replica last said of itself, and when."""
-        return self.index.stats(self.query.tenant, self.query.model, replica)
+        return partial(self.index.stats, self.query.tenant, self.query.model)
 
 
 def _no_hint(step: str, why: str) -> Decision:
@@ -189,7 +191,7 @@ def matched(look: Look) -> Decision | None:
         total=len(look.serving),
         ttl_s=look.index.ttl_s(look.query.tenant),
         ttft_ms=look.query.ttft_ms,
-        stats_of=look.stats,
+        stats_of=look.stats_of(),
         config=look.ranker,
         now=look.now,
     )
@@ -236,7 +238,7 @@ def tenant_hot(look: Look) -> Decision | None:
         look.replicas,
         ttl_s=look.index.ttl_s(look.query.tenant),
         ttft_ms=look.query.ttft_ms,
-        stats_of=look.stats,
+        stats_of=look.stats_of(),
         config=look.ranker,
         now=look.now,
     )
