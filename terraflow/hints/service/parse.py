@@ -19,8 +19,8 @@ from terraflow.hints.lookup import Query
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier
 
-PIECE_HASHES = 2_048
-"""What the index takes in within a few milliseconds."""
+PIECE_HASHES = 1_024
+"""What the index takes in within a millisecond."""
 COUNT_MAX = 2**31 - 1
 
 Dropped = Counter[str]

@@ -7,7 +7,7 @@
    one is needed, it is UNAUTHENTICATED.
 4. The probe's tenant is the service's own: what strangers say of it is acknowledged and dropped, what they ask of it
    is empty.
-5. A piece of a report is followed by everybody else's turn.
+5. One piece of a report is taken in, whoever sent it, and then all others have their turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.parse import longer, parse_query, parse_reports
 from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier
+from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Report, Scope, Tier
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
 STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
@@ -74,6 +74,7 @@ class HintService:
         self._remember = remember
         self._changes = Changes(live, metrics)
         self._tokenizing = 0
+        self._turn = asyncio.Lock()
 
     def methods(self) -> Methods:
         """The server's table."""
@@ -292,10 +293,20 @@ class HintService:
                 if update.tenant_id == PROBE_TENANT:
                     metrics.dropped["probe_tenant"] += 1
                     continue
-                for report in parse_reports(update, self.live.clock.now(), metrics.dropped):
-                    metrics.count(self.live.ingest(report))
-                    await asyncio.sleep(0)
+                reports = parse_reports(update, self.live.clock.now(), metrics.dropped)
+                while await self._ingest_piece(reports):
+                    pass
         return pb.Ack(accepted=True)
+
+    async def _ingest_piece(self, reports: Iterator[Report]) -> bool:
+        """Take in the next piece, if there is one, in a turn of its own."""
+        async with self._turn:
+            report = next(reports, None)
+            if report is None:
+                return False
+            self.metrics.count(self.live.ingest(report))
+            await asyncio.sleep(0)
+        return True
 
     # Who may
 
