@@ -206,12 +206,9 @@ def test_lookups_are_answered_while_a_large_report_comes_in(served: Served) -> N
 def test_more_streams_than_there_may_be_are_refused(served: Served) -> None:
     clients = [served.client() for _ in range(4)]
     streams = [client.events(30, tenant_id="many") for client in clients for _ in range(25)]
-    codes = []
+    until(lambda: sum(stream.done() for stream in streams) >= 36)
     until(lambda: served.metric('terraflow_hints_streams_open{stream="events"}') == 64)
-    for stream in streams:
-        if stream.done():
-            codes.append(stream.code())  # noqa: PERF401
-    assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 36
+    assert [stream.code() for stream in streams if stream.done()] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 36
     for stream in streams:
         stream.cancel()
     until(lambda: served.metric('terraflow_hints_streams_open{stream="events"}') == 0)
