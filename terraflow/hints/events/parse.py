@@ -23,6 +23,7 @@ PAYLOAD_BYTES_MAX = 16 << 20
 EVENTS_MAX = 1 << 16
 RANK_MAX = 1 << 16
 
+_NAMES = {tag: frozenset(("type", *table)) for tag, table in EVENTS.items()}
 _UINT64 = (1 << 64) - 1
 _BIG = struct.Struct(">Q").pack
 _decode = msgspec.msgpack.Decoder().decode
@@ -159,7 +160,7 @@ def _fields(raw: Any) -> tuple[tuple[str, list[Any]] | None, int]:
         if table is None:
             return None, 0
         values = [raw.get(name) for name in table]
-        known = sum(1 for name in table if name in raw) + 1
+        known = len(raw.keys() & _NAMES[tag])
         if table is STORED and raw.get("cache_salt") is not None:
             values[6] = {"cache_salt": raw["cache_salt"], "lora_name": values[6]}
             known += 1
@@ -221,8 +222,10 @@ def _stored(values: list[Any]) -> tuple[Stored, int]:
     if not (lora_id is None or type(lora_id) is int):
         raise Unreadable("a LoRA id that is no integer")
     keys = _hashes(hashes)
-    if medium is name is extras is group is kind is window is locality is None:
-        return Stored(keys, None if parent is None else _hash(parent), _tokens(token_ids), size, lora_id), 0
+    above = None if parent is None else _hash(parent)
+    if name is extras is group is kind is window is locality is None:
+        (medium, beyond) = _text(medium)
+        return Stored(keys, above, _tokens(token_ids), size, lora_id, medium), beyond
     salted = False
     if isinstance(name, dict):
         salted = name.get("cache_salt") is not None
@@ -237,7 +240,7 @@ def _stored(values: list[Any]) -> tuple[Stored, int]:
         beyond += 1
     stored = Stored(
         keys,
-        None if parent is None else _hash(parent),
+        above,
         _tokens(token_ids),
         size,
         lora_id,
