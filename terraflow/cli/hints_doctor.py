@@ -106,7 +106,9 @@ def _print(checkup: Checkup, form: Form) -> None:
 
 
 def _human(checkup: Checkup) -> Iterator[str]:
-    for status in ("FAIL", "WARN", "INFO", "OK"):
+    from terraflow.app.hints_findings import Severity
+
+    for status in (severity.name for severity in sorted(Severity, reverse=True)):
         findings = [finding for finding in checkup.findings if finding.status == status]
         for finding in findings:
             yield f"{status:<4} {finding.code}  {finding.resource}".rstrip()
