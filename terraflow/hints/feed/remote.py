@@ -199,7 +199,9 @@ class RemoteSink:
                     self.last_error = ""
                 except (grpc.aio.AioRpcError, TimeoutError) as error:
                     self.counters.calls_failed += 1
-                    self.last_error = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "no answer in time"
+                    self.last_error = (
+                        error.code().name if isinstance(error, grpc.aio.AioRpcError) else "no answer in time"
+                    )
                     self._drop()
                     await asyncio.sleep(waits_s)
                     waits_s = min(waits_s * 2, AGAIN_S[1])
