@@ -205,12 +205,11 @@ TABLE: dict[tuple[State, Input], Row] = {
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, rows that change nothing left out."""
+    """The table as a Mermaid state diagram; rows that stay where they are are left out."""
     arrows: dict[tuple[State, State], list[str]] = {}
     for (state, happened), row in TABLE.items():
-        ends = (row.then,) if row.then is not None else (State.IN_SEQUENCE, State.STALE)
-        for then in ends:
-            if then is not state or (row.do and row.then is not None and Do.COUNT not in row.do):
+        for then in (State.IN_SEQUENCE, State.STALE) if row.then is None else (row.then,):
+            if then is not state:
                 arrows.setdefault((state, then), []).append(happened.name.lower())
     lines = ["stateDiagram-v2", "    [*] --> in_sequence"]
     for (state, then), names in arrows.items():

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from terraflow.hints.feed import mapping, stream
+from terraflow.hints.feed.feed import FeedCounters
 from terraflow.hints.feed.machine import TABLE, Do, Input, State, diagram
+from terraflow.hints.feed.settings import FeedSettings
 
 PAGE = Path(__file__).parents[3] / "docs/hints/feeds.md"
 
@@ -47,3 +50,15 @@ def test_what_nobody_asked_for_changes_nothing():
 
 def test_the_page_shows_this_table():
     assert diagram() in PAGE.read_text("utf-8")
+
+
+def test_the_page_names_every_setting_counter_and_input():
+    page = PAGE.read_text("utf-8")
+    names = {
+        *FeedSettings.__struct_fields__,
+        *FeedCounters.__struct_fields__,
+        *mapping.Counters.__struct_fields__,
+        *stream.Counters.__struct_fields__,
+    }
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+    assert all(f"| {happened.name.lower()} | {happened.value} |" in page for happened in Input)
