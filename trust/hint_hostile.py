@@ -10,6 +10,8 @@ answer has to be the whole match. A fifth tenant's producer, with a token of its
 2. holds `--streams` report streams and as many event streams open, over `CHANNELS` connections;
 3. reports `--flood` keys: the others' quotas stay whole, and the service's memory within a tenth of what it was when
    the index was full.
+
+The reader's times are those of a process that is busy with being hostile, too.
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ def rubbish(served: Served, hostile: Client) -> None:
     expect(series < 60_000, f"/metrics has {series} lines")
 
 
-async def streams(address: str, token: str, count: int) -> tuple[int, int]:
+async def streams(address: str, token: str, count: int, together_s: float) -> tuple[int, int]:
     """Proof 2: as many report streams and event streams at once; how many were served, and how many refused."""
     metadata = (("authorization", f"Bearer {token}"),)
     options = [("grpc.use_local_subchannel_pool", 1)]
@@ -175,7 +177,7 @@ async def streams(address: str, token: str, count: int) -> tuple[int, int]:
     async def listen(stub: InferenceCacheStub) -> bool:
         call = stub.StreamCacheEvents(pb.StreamEventsRequest(tenant_id="mallory"), metadata=metadata, timeout=60)
         try:
-            await asyncio.wait_for(call.read(), 20)
+            await asyncio.wait_for(call.read(), together_s + 2)
         except (TimeoutError, grpc.aio.AioRpcError):
             return False
         finally:
@@ -185,7 +187,7 @@ async def streams(address: str, token: str, count: int) -> tuple[int, int]:
     stubs = [InferenceCacheStub(channel) for channel in channels]
     tasks = [asyncio.create_task(report(stubs[at % CHANNELS])) for at in range(count)]
     tasks += [asyncio.create_task(listen(stubs[at % CHANNELS])) for at in range(count)]
-    await asyncio.sleep(5)
+    await asyncio.sleep(together_s)
     together.set()
     ended = await asyncio.gather(*tasks)
     for channel in channels:
@@ -204,8 +206,8 @@ def flood(client: Client, token: str, first: int, count: int) -> None:
     client.stub.ReportCacheState(messages(), metadata=metadata, timeout=3_600)
 
 
-def prove(folder: Path, flooded: int, count: int) -> None:
-    """All of it. Raises Found."""
+def prove(folder: Path, flooded: int, count: int, *, together_s: float = 5.0, entries_max: int = ENTRIES) -> None:
+    """All of it; an index that is smaller than the quotas together is a planted fault. Raises Found."""
     signing = new_key(folder / "tokens.pem")
 
     def token(name: str, tenants: Sequence[str], held_by: Sequence[str]) -> str:
@@ -216,7 +218,7 @@ def prove(folder: Path, flooded: int, count: int) -> None:
     policies.mkdir()
     for tenant, quota in [*((tenant, QUOTA) for tenant in VICTIMS), ("mallory", FLOOD_QUOTA)]:
         (policies / f"{tenant}.yaml").write_text(_MANIFEST.format(tenant=tenant, keys=quota))
-    settings = {"token_keys": public_path(folder / "tokens.pem"), "policy_dir": policies, "entries_max": ENTRIES}
+    settings = {"token_keys": public_path(folder / "tokens.pem"), "policy_dir": policies, "entries_max": entries_max}
     with Served(folder, log_level="error", **settings) as served:
         engines = served.client(token=token("engines", VICTIMS, ["engine-*"]))
         for tenant in VICTIMS:
@@ -229,7 +231,7 @@ def prove(folder: Path, flooded: int, count: int) -> None:
         try:
             rubbish(served, hostile)
             print("rubbish refused or counted", flush=True)
-            served_streams, turned_away = asyncio.run(streams(served.at["grpc"], hostile_token, count))
+            served_streams, turned_away = asyncio.run(streams(served.at["grpc"], hostile_token, count, together_s))
             print(f"streams: {served_streams} served, {turned_away} turned away", flush=True)
             flood(hostile, hostile_token, 0, 2 * ENTRIES)
             full_mb = rss_mb(served.pid)
