@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -142,7 +142,7 @@ class Assigned:
         while len(self._sent) >= self._requests_max:
             self._land(next(iter(self._sent.values())), now)
         depth = len(hashes)
-        marks = [hashes[at - 1] for at in DEPTHS if at < depth]
+        marks = [hashes[at - 1] for at in DEPTHS[: bisect_left(DEPTHS, depth)]]
         marks.extend(hashes[-1:])
         key = _Key(scope, adapter, replica, hashes[-1] if depth else b"")
         flight = _Flight(key, marks, max(0, tokens), now)
@@ -152,7 +152,7 @@ class Assigned:
         self._flying.setdefault(key, deque()).append(flight)
         self._holding.append(flight)
         self._marks += len(marks)
-        holders = self._holders.setdefault((scope, adapter), {})
+        holders = self._holders.setdefault((scope, adapter), {}) if marks else {}
         for mark in marks:
             by = holders.setdefault(mark, {})
             by[replica] = by.get(replica, 0) + 1
@@ -272,6 +272,8 @@ class Assigned:
         if not flight.holds:
             return
         flight.holds = False
+        if not flight.marks:
+            return
         scope, adapter, replica, _ = flight.key
         holders = self._holders[scope, adapter]
         for mark in flight.marks:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -175,3 +177,46 @@ def test_a_burst_of_one_prefix_does_not_scatter(blocks: int) -> None:
         chosen = memory.preferred(SCOPE, "", own, [Match(row.replica, row.blocks, row.tokens)], "other", 0.0)
         assert chosen == "r1"
         memory.sent(SCOPE, "", "r1", own, 16 * len(own) - row.tokens, 0.0)
+
+
+def _sound(memory: Assigned) -> None:
+    """Everything that is counted is what is there."""
+    for (scope, replica), load in memory._loads.items():
+        mine = [flight for flight in memory._sent.values() if flight.key[0] == scope and flight.key.replica == replica]
+        assert (load.requests, load.tokens) == (len(mine), sum(flight.tokens for flight in mine))
+    holding = {id(flight): flight for flight in memory._holding if flight.holds}
+    held: Counter[tuple[bytes, str]] = Counter()
+    for flight in holding.values():
+        held.update((mark, flight.key.replica) for mark in flight.marks)
+    counted = Counter(
+        {
+            (mark, name): count
+            for marks in memory._holders.values()
+            for mark, by in marks.items()
+            for name, count in by.items()
+        }
+    )
+    assert counted == held
+    assert memory._marks == held.total()
+    assert sorted(map(id, memory._sent.values())) == sorted(id(one) for row in memory._flying.values() for one in row)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_whatever_happens_what_is_counted_is_there(seed: int) -> None:
+    luck = Random(seed)
+    memory = Assigned(requests_max=6, marks_max=60, flight_max_s=20.0, hold_max_s=8.0, linger_s=2.0)
+    now = 0.0
+    for _ in range(80):
+        now += luck.choice((0.0, 0.5, 3.0, 9.0))
+        replica, hashes = luck.choice(("r1", "r2")), CHAIN[: luck.choice((0, 1, 3, 20))]
+        match luck.randrange(3):
+            case 0:
+                memory.sent(SCOPE, "", replica, hashes, luck.choice((-5, 0, 100)), now)
+            case 1:
+                memory.ended(SCOPE, "", replica, hashes, luck.random() < 0.5, now)
+            case _:
+                rows = memory.held(SCOPE, "", CHAIN[:30], COUNTS[:30], now)
+                assert all(1 <= row.blocks <= 20 and row.tokens == 16 * row.blocks for row in rows)
+        _sound(memory)
+    memory.held(SCOPE, "", CHAIN, COUNTS, now + 30.0)
+    assert empty(memory) and memory._marks == 0
