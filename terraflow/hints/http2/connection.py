@@ -36,11 +36,12 @@ from terraflow.hints.http2.frames import (
     settings,
 )
 from terraflow.hints.http2.heads import ENCODINGS, Head
-from terraflow.hints.http2.inbound import FRAMES, OpenBlock
+from terraflow.hints.http2.inbound import FRAMES
 from terraflow.hints.http2.intake import Intake
 from terraflow.hints.http2.limits import Budget
 from terraflow.hints.http2.methods import Method
 from terraflow.hints.http2.outbox import Outbox
+from terraflow.hints.http2.requests import OpenBlock
 from terraflow.hints.http2.shared import Shared
 from terraflow.hints.http2.status import Status
 from terraflow.hints.http2.stream import Stream

@@ -65,6 +65,17 @@ class StreamFault(Exception):
         self.what = what
 
 
+def protocol_error(what: str, code: ErrorCode = ErrorCode.PROTOCOL_ERROR) -> ConnectionFault:
+    """The fault of a frame that should not be what or where it is."""
+    return ConnectionFault(code, what)
+
+
+def sized(payload: bytes, length: int, name: str) -> None:
+    """ConnectionFault, unless the payload has that length."""
+    if len(payload) != length:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{name} of a wrong length")
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """One frame."""
     length = len(payload)
