@@ -33,7 +33,9 @@ def command(
     blocks: Annotated[int, typer.Option(min=1, max=100_000_000, help="Blocks that each replica's cache holds.")] = 4000,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="round_robin, least_loaded, hashing, hints or oracle; may be repeated. None: all of them."),
+        typer.Option(
+            help="round_robin, least_loaded, hashing, hints or oracle; several by commas or again. None: all."
+        ),
     ] = None,
     prefill_tokens_per_s: Annotated[float, typer.Option(min=1.0, help="What each replica prefills.")] = 8000.0,
     decode_tokens_per_s: Annotated[
@@ -53,7 +55,7 @@ def command(
     from terraflow.hints.replay.run import NAMES, Setting, replay
     from terraflow.hints.replay.trace import TraceFault
 
-    names = [name.replace("-", "_") for name in policy] if policy else list(NAMES)
+    names = [name.replace("-", "_") for said in policy for name in said.split(",")] if policy else list(NAMES)
     for name in names:
         if name not in NAMES:
             _fail(f"--policy {name}: it is one of {', '.join(NAMES)}")

@@ -36,9 +36,9 @@ def test_json_holds_the_policies_and_nothing_else(trace: Path) -> None:
 
 
 def test_a_table_for_people(trace: Path) -> None:
-    done = CliRunner().invoke(app, ["replay", str(trace), "--policy", "hints", "--policy", "round-robin"])
+    done = CliRunner().invoke(app, ["replay", str(trace), "--policy", "hints,oracle", "--policy", "round-robin"])
     assert done.exit_code == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["policy", "hints", "round_robin", "2"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["policy", "hints", "oracle", "round_robin", "2"]
 
 
 def test_a_compressed_trace_is_read(tmp_path: Path) -> None:
