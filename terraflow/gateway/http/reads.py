@@ -15,6 +15,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.evidence import record
 from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply
+from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
 
@@ -105,4 +106,4 @@ async def evidence(
 
 
 def _ok(body: dict[str, Any], request_id: str) -> Reply:
-    return Reply(200, request_id_headers(request_id), _encode(body))
+    return Reply(200, request_id_headers(CHAT, request_id), _encode(body))

@@ -8,32 +8,34 @@ from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.http.wire import Headers, Reply
-from terraflow.gateway.mouths.errors import governed_error, ungoverned_error
+from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.openai_chat import CHAT
 
 _REFUSED = 400
 
 
-def request_id_headers(request_id: str) -> Headers:
-    """The request's id, under our name and under the one that OpenAI's clients show in their errors."""
+def request_id_headers(mouth: Mouth, request_id: str) -> Headers:
+    """The request's id, under our name and under the one that the mouth's clients show in their errors."""
     raw = request_id.encode()
-    return [(b"x-terraflow-request-id", raw), (b"x-request-id", raw)]
+    return [(b"x-terraflow-request-id", raw), (mouth.request_id_header, raw)]
 
 
-def ungoverned(refuse: Refuse, request_id: str | None) -> Reply:
-    """An error from before governance: its code is in the body alone."""
-    headers: Headers = [] if request_id is None else request_id_headers(request_id)
+def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> Reply:
+    """An error from before governance: its code is in the body alone. Without a path there is no mouth to speak with,
+    and the shape is OpenAI's."""
+    headers: Headers = [] if request_id is None else request_id_headers(mouth, request_id)
     if refuse.retry_after_s is not None:
         headers.append((b"retry-after", str(refuse.retry_after_s).encode()))
     elif not reason_of(refuse.reason).retry:
         headers.append((b"x-should-retry", b"false"))
-    return Reply(reason_of(refuse.reason).status or 500, headers, ungoverned_error(refuse, request_id))
+    return Reply(reason_of(refuse.reason).status or 500, headers, mouth.ungoverned_error(refuse, request_id))
 
 
-def governed_headers(closed: Closed) -> Headers:
+def governed_headers(mouth: Mouth, closed: Closed) -> Headers:
     """The headers of a governed answer or refusal."""
     said = Governed.IDEMPOTENCY_REPLAY if closed.replay_of is not None else closed.reason
     headers: Headers = [
-        *request_id_headers(closed.request_id),
+        *request_id_headers(mouth, closed.request_id),
         (b"x-terraflow-reason", said.encode()),
         (b"x-terraflow-cost-usd", usd(closed.cost).encode()),
     ]
@@ -50,11 +52,11 @@ def governed_headers(closed: Closed) -> Headers:
     return headers
 
 
-def governed_refusal(closed: Closed) -> Reply:
-    """A governed refusal in OpenAI's error shape."""
-    return Reply(closed.status, governed_headers(closed), governed_error(closed))
+def governed_refusal(mouth: Mouth, closed: Closed) -> Reply:
+    """A governed refusal in the mouth's error shape."""
+    return Reply(closed.status, governed_headers(mouth, closed), mouth.governed_error(closed))
 
 
-def flowing_headers(request_id: str, capability: str) -> Headers:
+def flowing_headers(mouth: Mouth, request_id: str, capability: str) -> Headers:
     """The headers of a stream that flows: its outcome does not exist yet, so it carries no reason and no cost."""
-    return [*request_id_headers(request_id), (b"x-terraflow-capability", capability.encode())]
+    return [*request_id_headers(mouth, request_id), (b"x-terraflow-capability", capability.encode())]

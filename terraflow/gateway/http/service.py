@@ -3,6 +3,8 @@
 1. Steps 1 to 3 happen here: authenticate, give the request id, parse. Their errors are the model API's own, in the
    body alone; nothing is governed or charged.
 2. A governed request runs in a task of its own; its wire says when the caller leaves.
+3. A route's row names its mouth, whose shape every answer of the route has. An error from before the route is known
+   has the shape of the mouth whose path was asked for, whatever the method.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from terraflow.core.types import RequestId
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.http import reads
-from terraflow.gateway.http.chat import answer_chat
+from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
 from terraflow.gateway.http.replies import ungoverned
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
-from terraflow.gateway.mouths import openai_chat
+from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.stages.authenticate import authenticate
 from terraflow.gateway.turns import LONG_BYTES
@@ -61,11 +64,19 @@ class Arrived(msgspec.Struct, frozen=True):
     caller: KeyHolder
     request_id: RequestId
     argument: str
+    mouth: Mouth
     wire: Wire
 
 
 Handler = Callable[["Service", Arrived], Awaitable[Reply | Refuse | None]]
 """Answers a request, or refuses it before it is governed; None when it has sent its answer itself."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What answers a path, and in which shape."""
+
+    answer: Handler
+    mouth: Mouth
 
 
 class Service:
@@ -102,7 +113,7 @@ class Service:
             answer = Refuse(reason=Governed.INTERNAL_ERROR)
         if isinstance(answer, Refuse):
             self.plane.telemetry.turned_away(answer, visit.request_id, visit.caller)
-            answer = ungoverned(answer, visit.request_id)
+            answer = ungoverned(answer, visit.request_id, _mouth_at(wire.raw_path))
         if answer is not None:
             wire.reply(answer)
 
@@ -124,10 +135,10 @@ class Service:
         visit.caller = caller
         visit.request_id = request_id = self.plane.ids.request_id()
         name, argument = _split(path)
-        handler = ROUTES.get((wire.method, name))
-        if handler is None or (argument == "") is (name in _WITH_ARGUMENT):
+        route = ROUTES.get((wire.method, name))
+        if route is None or (argument == "") is (name in _WITH_ARGUMENT):
             return Refuse(reason=ModelApi.NOT_FOUND)
-        return await handler(self, Arrived(head, caller, request_id, argument, wire))
+        return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
 
     def _unready(self) -> str | None:
         """Why no request should be sent here, in words that anybody may read; None when they may be."""
@@ -141,29 +152,24 @@ class Service:
         return self._unsigned()
 
 
-async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     clock = service.plane.clock
     started, received_at = clock.monotonic(), clock.now()
     declared = parse_declared(arrived.head)
     if isinstance(declared, Refuse):
         return declared
-    limits = service.limits
-    try:
-        raw = await arrived.wire.read_body(limits.body_bytes_max, limits.body_timeout_s)
-    except BodyTooLarge:
-        return invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
-    except BodyTooSlow:
-        return invalid_request("body", "must arrive in time")
-    except BodyMalformed:
-        return invalid_request("body", "must be framed as HTTP/1.1 says")
-    parse = partial(openai_chat.parse, raw, limits.body_values_max)
+    limits, mouth = service.limits, arrived.mouth
+    raw = await _read(arrived.wire, limits)
+    if isinstance(raw, Refuse):
+        return raw
+    parse = partial(mouth.parse, raw, limits.body_values_max)
     request = parse() if len(raw) < LONG_BYTES else await service.plane.turns.take(parse)
     if isinstance(request, Refuse):
         return request
     deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)
     x = Exchange(
         request_id=arrived.request_id,
-        mouth=openai_chat.NAME,
+        mouth=mouth.name,
         caller=arrived.caller,
         declared=declared,
         request=request,
@@ -173,7 +179,18 @@ async def _chat(service: Service, arrived: Arrived) -> Reply | Refuse | None:
         deadline=started + deadline_ms / 1000,
     )
     arrived.wire.on_leave(partial(_left, x))
-    return await answer_chat(service.plane, x, arrived.wire)
+    return await answer_governed(service.plane, mouth, x, arrived.wire)
+
+
+async def _read(wire: Wire, limits: ServiceLimits) -> bytes | Refuse:
+    try:
+        return await wire.read_body(limits.body_bytes_max, limits.body_timeout_s)
+    except BodyTooLarge:
+        return invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
+    except BodyTooSlow:
+        return invalid_request("body", "must arrive in time")
+    except BodyMalformed:
+        return invalid_request("body", "must be framed as HTTP/1.1 says")
 
 
 def _left(x: Exchange) -> None:
@@ -198,14 +215,20 @@ async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None
 
 
 # fmt: off
-ROUTES: dict[tuple[str, str], Handler] = {
-    ("POST", "/v1/chat/completions"): _chat,
-    ("GET",  "/v1/models"):           _models,
-    ("GET",  "/v1/models/"):          _model,
-    ("GET",  "/v1/evidence/"):        _evidence,
+ROUTES: dict[tuple[str, str], Route] = {
+    ("POST", "/v1/chat/completions"): Route(_governed, CHAT),
+    ("GET",  "/v1/models"):           Route(_models,   CHAT),
+    ("GET",  "/v1/models/"):          Route(_model,    CHAT),
+    ("GET",  "/v1/evidence/"):        Route(_evidence, CHAT),
 }
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if name.endswith("/"))
+_MOUTHS = {name.encode(): route.mouth for (_, name), route in ROUTES.items()}
+
+
+def _mouth_at(raw_path: bytes) -> Mouth:
+    """The mouth of a path that may be none of ours; OpenAI's chat then."""
+    return _MOUTHS.get(raw_path, CHAT)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -17,10 +17,9 @@ from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.attachments import attachments_of
 from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check
-from terraflow.gateway.mouths.errors import terraflow_object
+from terraflow.gateway.mouths.errors import governed_error, terraflow_object, ungoverned_error
+from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
-
-NAME = "chat"
 
 _TAKEN_OUT = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens")
 
@@ -114,14 +113,14 @@ def render(closed: Closed, created: int) -> bytes:
 class ChunkWriter:
     """Server-sent events of one streamed answer."""
 
-    def __init__(self, request_id: str, capability: str, created: int, *, include_usage: bool) -> None:
+    def __init__(self, request_id: str, capability: str, created: int, request: ModelRequest) -> None:
         self._envelope = {
             "id": _answer_id(request_id),
             "object": "chat.completion.chunk",
             "created": created,
             "model": capability,
         }
-        self._include_usage = include_usage
+        self._include_usage = request.include_usage
 
     def event(self, chunk: Chunk) -> bytes:
         """One event, empty when the chunk holds nothing for the caller (usage that nobody asked for)."""
@@ -165,3 +164,16 @@ def whole_as_chunks(answer: Answer) -> list[Chunk]:
 
 def _answer_id(request_id: str) -> str:
     return "chatcmpl-" + request_id.removeprefix("req_")
+
+
+CHAT = Mouth(
+    name="chat",
+    request_id_header=b"x-request-id",
+    parse=parse,
+    render=render,
+    writer=ChunkWriter,
+    collected=whole_as_chunks,
+    governed_error=governed_error,
+    ungoverned_error=ungoverned_error,
+    error_event=error_event,
+)
