@@ -178,11 +178,12 @@ async def test_a_slow_service_costs_its_deadline_a_few_times_and_then_nothing_un
         for _ in range(FAILURES_MAX):
             began = time.monotonic()
             assert (await client.hint(PREFIX, 0.05)).reason is Lookup.TIMEOUT
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 2.0
         began = time.monotonic()
         for _ in range(200):
             assert (await client.hint(PREFIX, 0.05)).reason is Lookup.NO_HINT
-        assert time.monotonic() - began < 0.1
+        # Had they waited, it would be ten seconds.
+        assert time.monotonic() - began < 2.0
         assert sum(asked.tenant_id != PROBE_TENANT for asked in server.asked) == FAILURES_MAX
         server.answer = match
         await until(lambda: server.asked[-1].tenant_id == PROBE_TENANT)
