@@ -17,7 +17,7 @@ LABELS = ("tenant_id", "model", "replica")
 
 def feed_families(settings: Sequence[FeedSettings], feeds: Feeds) -> Iterator[Family]:
     """The families of all configured feeds, which bound their labels."""
-    numbers, connected, states = feeds.numbers(), feeds.connected(), feeds.states()
+    numbers, connected = feeds.numbers(), feeds.connected()
     counters: dict[str, CounterMetricFamily] = {}
     for feed in settings:
         labels = (feed.tenant, feed.model, feed.replica)
@@ -35,10 +35,12 @@ def feed_families(settings: Sequence[FeedSettings], feeds: Feeds) -> Iterator[Fa
         there.add_metric((feed.tenant, feed.model, feed.replica), float(connected[feed.name]))
     yield there
     stands = GaugeMetricFamily(
-        "terraflow_hints_feed_state", "1 for the state that a replica's stream is in.", labels=("replica", "state")
+        "terraflow_hints_feed_state", "1 for the state that a replica's stream is in.", labels=(*LABELS, "state")
     )
-    for replica, state in states.items():
-        stands.add_metric((replica, str(state)), 1.0)
+    for feed in settings:
+        running = feeds.feed(feed.name)
+        for replica, state in (running.states() if running is not None else {}).items():
+            stands.add_metric((feed.tenant, feed.model, replica, str(state)), 1.0)
     yield stands
 
 
