@@ -2,8 +2,8 @@
 
 1. A ConnectionFault ends the connection with GOAWAY, a StreamFault its stream with RST_STREAM and takes a token; any
    other exception is the server's own fault, is told, and ends this connection alone.
-2. Reading stops while the transport is above its mark (`pause_writing`), and after `turn_s` until the loop has
-   been round.
+2. After `turn_s` the turn is yielded: what is left is held back, and nothing more is read, until the loop has been
+   round.
 3. Every second `_tick` looks for what has waited too long.
 4. A stream that has ended while its task still cleans up is an orphan, and counts as a call.
 """
@@ -23,15 +23,11 @@ from terraflow.hints.http2.frames import (
     CONTINUATION,
     FRAME_BYTES_MAX,
     HEAD,
-    PING,
     PREFACE,
     SETTINGS,
-    WINDOW_MAX,
     ConnectionFault,
     ErrorCode,
     StreamFault,
-    frame,
-    goaway,
     rst_stream,
     settings,
 )
@@ -39,6 +35,7 @@ from terraflow.hints.http2.heads import ENCODINGS, Head
 from terraflow.hints.http2.inbound import FRAMES
 from terraflow.hints.http2.intake import Intake
 from terraflow.hints.http2.limits import Budget
+from terraflow.hints.http2.link import Link
 from terraflow.hints.http2.methods import Method
 from terraflow.hints.http2.outbox import Outbox
 from terraflow.hints.http2.requests import OpenBlock
@@ -47,22 +44,17 @@ from terraflow.hints.http2.status import Status
 from terraflow.hints.http2.stream import Stream
 
 _TICK_S = 1.0
-_LINGER_S = 1.0
 _ABANDONED_MAX = 512
-_DRAINING = b"draining"
 _ACCEPTED = field(b"grpc-accept-encoding", ",".join(ENCODINGS).encode())
 
 
-class Connection(asyncio.Protocol):
-    """See the module. Attributes are for the sibling modules; the server uses `drain`, `abort` and `tasks`."""
+class Connection(Link):
+    """See the module. Attributes are for the sibling modules; the server uses `made`, `drain`, `abort` and `tasks`."""
 
-    outbox: Outbox
     intake: Intake
-    transport: asyncio.Transport
 
     def __init__(self, shared: Shared, loop: asyncio.AbstractEventLoop, peer: Peer) -> None:
-        self.shared = shared
-        self.loop = loop
+        super().__init__(shared, loop)
         self.peer = peer
         self.made = False
         self.reader = HeaderReader(shared.limits)
@@ -70,25 +62,15 @@ class Connection(asyncio.Protocol):
         self.abandoned: dict[int, None] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.orphans = 0
-        self.last_stream = 0
         self.open_block: OpenBlock | None = None
-        self.refusing = False
-        self.leaving = False
         self.now = time.monotonic()
         self._budget = Budget()
         self._answered = 0
         self._held = b""
-        self._yielded = False
         self._greeted = False
         self.settled = False
-        self._closing = False
-        self._draining = False
-        self._lost = False
-        self._flushing = False
-        self.quiet_since = self.paused_since = self.now
+        self.quiet_since = self.heard_at = self.now
         self._ticking: asyncio.TimerHandle | None = None
-        self._closing_soon: asyncio.TimerHandle | None = None
-        self._ending: asyncio.TimerHandle | None = None
 
     # The transport's side.
 
@@ -112,43 +94,23 @@ class Connection(asyncio.Protocol):
         self._ticking = self.loop.call_later(_TICK_S, self._tick)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = self._lost = True
+        self.lost()
         self.shared.leave(self)
-        for timer in (self._ticking, self._closing_soon, self._ending):
-            if timer is not None:
-                timer.cancel()
-        for stream in list(self.streams.values()):
-            self.drop(stream)
-
-    def pause_writing(self) -> None:
-        self.outbox.paused = True
-        self.paused_since = time.monotonic()
-        self._set_reading()
-
-    def resume_writing(self) -> None:
-        self.outbox.paused = False
-        self.outbox.flush()
-        self._set_reading()
-        if self._yielded:
-            self.loop.call_soon(self._go_on)
-
-    def _set_reading(self) -> None:
-        if not self._lost and not self.transport.is_closing():
-            if self.outbox.paused or self._yielded:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self.give_up()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self.closing:
+            self._held = b""
             return
         if self._held:
             data = self._held + data
             self._held = b""
-        if self._yielded:
+        if self.yielded:
             self._held = data
             return
-        self.now = time.monotonic()
+        self.now = self.heard_at = time.monotonic()
         try:
             self._read(data)
         except ConnectionFault as fault:
@@ -156,13 +118,13 @@ class Connection(asyncio.Protocol):
         except Exception as broken:
             self.shared.on_fault("connection", broken)
             self.close(ErrorCode.INTERNAL_ERROR, "the server is at fault")
-        self._flush()
+        self.flush()
 
-    def _go_on(self) -> None:
-        if self._yielded and not self.outbox.paused:
-            self._yielded = False
+    def go_on(self) -> None:
+        if self.yielded and not self.outbox.paused:
+            self.yielded = False
             held, self._held = self._held, b""
-            self._set_reading()
+            self.set_reading()
             self.data_received(held)
 
     def _read(self, data: bytes) -> None:
@@ -202,10 +164,10 @@ class Connection(asyncio.Protocol):
             except StreamFault as fault:
                 self._reset(fault)
             if time.monotonic() > until:
-                self._yielded = True
-                self._set_reading()
+                self.yielded = True
+                self.set_reading()
                 if not self.outbox.paused:
-                    self.loop.call_soon(self._go_on)
+                    self.loop.call_soon(self.go_on)
                 break
         self._held = data[at:]
 
@@ -306,7 +268,7 @@ class Connection(asyncio.Protocol):
             stream.task = None
             if stream.gone:
                 self.orphans -= 1
-        self._flush()
+        self.flush()
 
     def _reset(self, fault: StreamFault) -> None:
         if fault.stream > self.last_stream:
@@ -319,75 +281,16 @@ class Connection(asyncio.Protocol):
         self.abandon(fault.stream)
         self.spend("resets")
 
-    # How the connection ends.
-
-    def flush_soon(self) -> None:
-        """Write once the loop comes round."""
-        if not self._flushing:
-            self._flushing = True
-            self.loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        if not self._closing:
-            self.outbox.flush()
-            self._close_if_done()
-
-    def close(self, code: ErrorCode, what: str) -> None:
-        """Say why, and go: what is under way is given up."""
-        if self._closing:
-            return
-        self._closing = True
-        if code is not ErrorCode.NO_ERROR:
-            self.shared.tally[f"goaway_{code.name}"] += 1
+    def give_up(self) -> None:
         for stream in list(self.streams.values()):
             self.drop(stream)
-        self._held = b""
-        self.outbox.control(goaway(self.last_stream, code, what))
-        self.outbox.flush()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-            self._closing_soon = self.loop.call_later(_LINGER_S, self.transport.close)
-        else:
-            self.transport.close()
-        self._ending = self.loop.call_later(2 * _LINGER_S, self.abort)
 
-    def abort(self) -> None:
-        """End it without a word."""
-        if not self._lost:
-            self.transport.abort()
-
-    def drain(self) -> None:
-        """Let the calls that are under way end, and no other begin."""
-        if self._closing or self._draining:
-            return
-        self._draining = True
-        self.outbox.control(goaway(WINDOW_MAX, ErrorCode.NO_ERROR, "stopping") + frame(PING, 0, 0, _DRAINING))
-        self.outbox.flush()
-        self.loop.call_later(_LINGER_S, self._refuse)
-
-    def pinged(self, payload: bytes) -> None:
-        """The answer to a PING of ours: the peer has read the first GOAWAY."""
-        if payload == _DRAINING:
-            self._refuse()
-
-    def _refuse(self) -> None:
-        if not self._closing and not self.refusing:
-            self.refusing = True
-            self.outbox.control(goaway(self.last_stream, ErrorCode.NO_ERROR, "stopping"))
-            self.outbox.flush()
-            self._close_if_done()
-
-    def _close_if_done(self) -> None:
-        if (self.leaving or self.refusing) and not self._closing and not self.streams and not self._held:
-            self._closing = True
-            self.outbox.flush()
-            self.transport.close()
-            self._ending = self.loop.call_later(self.shared.limits.stalled_s, self.abort)
+    def at_rest(self) -> bool:
+        return not self.streams and not self.yielded
 
     def _tick(self) -> None:
         self._ticking = self.loop.call_later(_TICK_S, self._tick)
-        if not self._closing:
+        if not self.closing:
             self.now = time.monotonic()
             patience.look(self, self.now)
             self.outbox.flush()

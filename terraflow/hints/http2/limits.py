@@ -44,6 +44,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """For the one request of a unary or server-streaming call to arrive, and for a header block to be complete."""
     stalled_s: float = 60.0
     """How long a peer may take nothing of what it is owed."""
+    keepalive_s: float = 120.0
+    """A peer with calls that says nothing for so long is asked whether it is there, and given up after `stalled_s`."""
     idle_s: float = 900.0
     """A connection without calls is told to go after this."""
     deadline_s_max: float = 86_400.0

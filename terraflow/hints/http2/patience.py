@@ -22,6 +22,11 @@ def look(connection: Connection, now: float) -> None:
         connection.close(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS in time")
     elif block is not None and now - block.since > limits.request_s:
         connection.close(ErrorCode.ENHANCE_YOUR_CALM, "a header block takes too long")
+    elif connection.streams and now - connection.heard_at > limits.keepalive_s:
+        if now - connection.heard_at > limits.keepalive_s + limits.stalled_s:
+            connection.abort()
+        elif connection.asked_at < connection.heard_at:
+            connection.ask()
     elif not connection.streams and not connection.tasks and now - connection.quiet_since > limits.idle_s:
         connection.drain()
     for stream in list(connection.streams.values()):

@@ -12,6 +12,7 @@ import pytest
 from terraflow.hints.http2 import patience
 from terraflow.hints.http2.limits import BUCKETS, Bucket, Rate
 from terraflow.hints.http2.methods import ClientStream, Inline, ServerStream, Unary
+from terraflow.hints.http2.status import Status
 from tests.hints.http2.raw import ECHO, PREFACE, Strict, call, data, frame, headers, message, settings
 
 U32 = struct.Struct(">I").pack
@@ -286,6 +287,7 @@ LATE = {
         61.0,
         ["SETTINGS ACK", "OPEN 1", "DATA 1 5", "RST 1 CANCEL"],
     ),
+    "a peer that says nothing": (None, half(1, "Forever"), 121.0, ["PING"]),
     "a connection without calls": (None, b"", 901.0, ["GOAWAY NO_ERROR", "PING"]),
 }
 
@@ -313,6 +315,30 @@ async def test_a_peer_that_takes_nothing_at_all_is_cut_off():
     patience.look(peer.connection, peer.connection.paused_since + 59.0)
     assert not peer.wire.closed
     patience.look(peer.connection, peer.connection.paused_since + 61.0)
+    assert peer.wire.closed
+    await peer.settled()
+
+
+async def test_a_peer_that_does_not_answer_is_given_up_and_one_that_does_is_not():
+    peer = Strict(METHODS).peer()
+    peer.send(half(1, "Forever"))
+    heard = peer.connection.heard_at
+    patience.look(peer.connection, heard + 121.0)
+    peer.send(frame("PING", 1, 0, bytes(8)))
+    assert peer.connection.heard_at > heard
+    patience.look(peer.connection, heard + 125.0)
+    assert not peer.wire.closed
+    patience.look(peer.connection, peer.connection.heard_at + 181.0)
+    assert peer.wire.closed
+    await peer.settled()
+
+
+async def test_a_peer_that_leaves_half_a_frame_behind_is_let_go():
+    peer = Strict(METHODS).peer()
+    peer.send(half(1, "Forever"), frame("GOAWAY", 0, 0, bytes(8)), b"half")
+    assert not peer.wire.closed
+    peer.connection.fail(peer.connection.streams[1], Status.ABORTED, "")
+    peer.connection.flush()
     assert peer.wire.closed
     await peer.settled()
 
