@@ -100,7 +100,11 @@ def test_a_reader_reports_nothing_and_sees_its_own_tenant_only(guarded: Served, 
     assert reader.lookup("rival", **chain([b"a"])).reason_code == Lookup.UNKNOWN_TENANT
     guarded.client(token=producer).report(update("engine-1", tenant_id="acme", stats=pb.ReplicaStats(hit_rate=0.5)))
     assert reader.state("acme") == pb.GetCacheStateResponse(summary=pb.CacheSummary())
-    assert reader.pd_route(tenant_id="acme", model_id="m", prefix_hash=b"a").reason_code == Lookup.NO_HINT
+    split = {"model_id": "m", "prefix_hash": b"a"}
+    for tenant, topology in (("acme", "rival/x"), ("rival", "acme/x")):
+        answer = reader.pd_route(tenant_id=tenant, pd_topology_ref=topology, **split)
+        assert answer.reason_code == Lookup.NO_HINT
+    assert guarded.metric('terraflow_hints_pd_route_calls_total{cause="foreign_tenant",reason_code="NO_HINT"}') == 2
 
 
 def test_streams_tell_a_reader_of_its_own_tenant_only(guarded: Served, folder: Path, producer: str) -> None:
