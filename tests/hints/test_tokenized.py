@@ -85,7 +85,7 @@ async def test_a_tokenizer_that_is_too_slow_is_not_waited_for_and_soon_not_asked
         assert (await found(made, 400, 0.01)).scheme == SCHEME
     # Had each waited, it would be twelve seconds.
     assert time.monotonic() - began < 6.0
-    assert slow.asked <= 2 * THREADS + 2
+    assert THREADS <= slow.asked <= 20
 
 
 async def test_a_long_prompt_is_not_begun_when_it_cannot_be_done_in_time() -> None:
