@@ -12,8 +12,8 @@ from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.question import Query
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Stats
+from tests.hints.lookups import NOW, OTHER, SCOPE, Ascii, chain, exact, report
 from tests.hints.model import Model
-from tests.hints.test_lookup import NOW, OTHER, SCOPE, Ascii, chain, exact, report
 
 
 def shown(index: Model, query: Query, policy: CachePolicy | None = None, **more: Any) -> Explanation:
