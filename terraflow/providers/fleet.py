@@ -58,6 +58,7 @@ class FleetProvider:
         # With a tokenizer the engines' own feeds say what became of a cache, and only we say so without.
         self._forgets = capability.fleet.tokenizer is None
         self._seats = tuple(seats)
+        self._ids = frozenset(seat.id for seat in seats)
         self._providers = tuple(providers)
         self._advice = advice
         self._clock = clock
@@ -113,7 +114,7 @@ class FleetProvider:
             return not able
         told: dict[str, float] = {}
         for replica, pressure in self._advice.hints.pressure(*self._known_as).items():
-            member = member_of(replica)
+            member = member_of(replica, self._ids)
             told[member] = min(pressure, told.get(member, pressure))
         return all(told.get(replica, 0.0) > self._pressure_max for replica in able)
 
@@ -133,9 +134,9 @@ class FleetProvider:
             raise ProviderFailure(Failure.CONNECT, reached=False)
         seat = self._seats[at]
         if call.placed is not None:
-            call.placed(_placement(seat, hint))
+            call.placed(_placement(seat, hint, self._ids))
         if prefix is not None and advice.hints is not None:
-            advice.hints.sent(prefix, seat.id, _matched(seat, hint))
+            advice.hints.sent(prefix, seat.id, _matched(seat, hint, self._ids))
         seat.began()
         return at, prefix
 
@@ -181,18 +182,18 @@ async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> H
     return await hints.hint(prefix, left_s)
 
 
-def _matched(seat: Seat, hint: Hint | None) -> int:
+def _matched(seat: Seat, hint: Hint | None, ids: frozenset[str]) -> int:
     ranked = () if hint is None else hint.ranked
-    return next((entry.matched_tokens for entry in ranked if member_of(entry.replica) == seat.id), 0)
+    return next((entry.matched_tokens for entry in ranked if member_of(entry.replica, ids) == seat.id), 0)
 
 
-def _placement(seat: Seat, hint: Hint | None) -> Placement:
+def _placement(seat: Seat, hint: Hint | None, ids: frozenset[str]) -> Placement:
     if hint is None:
         return Placement(replica=seat.id)
     first = hint.ranked[0] if hint.ranked else None
     return Placement(
         replica=seat.id,
         hint=hint.reason.value,
-        ranked=None if first is None else member_of(first.replica),
+        ranked=None if first is None else member_of(first.replica, ids),
         matched_tokens=0 if first is None else max(0, first.matched_tokens),
     )

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import accumulate
 from typing import Protocol
 
@@ -135,14 +135,17 @@ def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None, prefix: 
     places = {seats[at].id: at for at in fresh}
     enough = prefix.tokens * SHARE_MIN if prefix is not None and hint.reason is Lookup.PREFIX_MATCH else 0.0
     for ranked in hint.ranked:
-        at = places.get(member_of(ranked.replica), -1)
+        at = places.get(member_of(ranked.replica, places), -1)
         if at >= 0 and ranked.matched_tokens >= enough:
             return at
     return -1
 
 
-def member_of(replica: str) -> str:
-    """The engine of a replica id: its data-parallel ranks (`ID/dpN`) stand behind one endpoint."""
+def member_of(replica: str, members: Container[str]) -> str:
+    """The member of a fleet that a hint means: one of that id, else the engine whose data-parallel rank it is (`ID/dpN`),
+    since an engine's ranks stand behind one endpoint unless each is a member of its own."""
+    if replica in members:
+        return replica
     engine, slash, rank = replica.rpartition("/dp")
     return engine if engine and slash and rank.isdecimal() else replica
 

@@ -55,15 +55,12 @@ def test_the_first_of_the_ranking_that_may_be_chosen_is() -> None:
     assert choose(three, hint, A, (), NOW) == 0
 
 
-def test_a_rank_stands_for_its_engine() -> None:
+def test_a_rank_stands_for_its_engine_unless_it_is_a_member_itself() -> None:
     assert choose(seats(), ranking(("r1/dp3", 900)), A, (), NOW) == 1
-    assert [member_of(name) for name in ("a/dp0", "a/dp", "a/dpx", "a/b", "/dp1")] == [
-        "a",
-        "a/dp",
-        "a/dpx",
-        "a/b",
-        "/dp1",
-    ]
+    ranks = [Seat("r1", Door()), Seat("r1/dp0", Door()), Seat("r1/dp1", Door())]
+    assert choose(ranks, ranking(("r1/dp1", 900)), A, (), NOW) == 2
+    names = ("a/dp0", "a/dp", "a/dpx", "a/b", "/dp1", "b/dp1")
+    assert [member_of(name, {"b/dp1"}) for name in names] == ["a", "a/dp", "a/dpx", "a/b", "/dp1", "b/dp1"]
 
 
 @pytest.mark.parametrize(("matched", "taken"), [(50, True), (49, False)])
