@@ -142,8 +142,8 @@ def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None, prefix: 
 
 
 def member_of(replica: str, members: Container[str]) -> str:
-    """The member of a fleet that a hint means: one of that id, else the engine whose data-parallel rank it is (`ID/dpN`),
-    since an engine's ranks stand behind one endpoint unless each is a member of its own."""
+    """The member of a fleet that a hint means: the one of that id, else the engine whose data-parallel rank it is
+    (`ID/dpN`), since an engine's ranks stand behind one endpoint unless each is a member of its own."""
     if replica in members:
         return replica
     engine, slash, rank = replica.rpartition("/dp")
