@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from terraflow.hints.http2.connection import Connection
     from terraflow.hints.http2.stream import Stream
 
-_REPLIES_A_TURN = 64
-"""Replies that a handler which never waits may give before others have their turn."""
+_MESSAGES_A_TURN = 64
+"""Requests that a handler which never waits may read, and replies that it may give, before others have their turn."""
+_LARGE_BYTES = 64 << 10
+"""A request of this size is a turn by itself."""
 
 
 def answer_inline(connection: Connection, stream: Stream, method: Inline, message: bytes) -> None:
@@ -94,11 +96,12 @@ def _parsed(stream: Stream, message: bytes | None) -> Any:
 class Requests:
     """The requests of a stream, parsed; ends with the caller's half-close."""
 
-    __slots__ = ("_connection", "_stream")
+    __slots__ = ("_connection", "_read", "_stream")
 
     def __init__(self, connection: Connection, stream: Stream) -> None:
         self._connection = connection
         self._stream = stream
+        self._read = 0
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -116,6 +119,9 @@ class Requests:
             finally:
                 stream.request_came = None
         connection.flush_soon()
+        self._read += 1
+        if self._read % _MESSAGES_A_TURN == 0 or len(message) >= _LARGE_BYTES:
+            await asyncio.sleep(0)
         return _parsed(stream, message)
 
 
@@ -136,7 +142,7 @@ async def _send(connection: Connection, stream: Stream, replies: Any) -> None:
                 finally:
                     stream.room = None
             sent += 1
-            if sent % _REPLIES_A_TURN == 0:
+            if sent % _MESSAGES_A_TURN == 0:
                 await asyncio.sleep(0)
     if not stream.gone:
         connection.outbox.end(stream, Status.OK, "")

@@ -262,6 +262,30 @@ async def test_nothing_is_read_while_nothing_can_be_written():
     await gone(peer)
 
 
+@pytest.mark.parametrize("body,most", [(b"", 64), (gzip.compress(bytes(MIB)), 1)])
+async def test_a_handler_that_never_waits_reads_in_turns(body, most):
+    read = 0
+
+    async def greedy(requests, call):
+        nonlocal read
+        async for _ in requests:
+            read += 1
+        return b""
+
+    peer = Strict({"/t/Greedy": ClientStream(greedy)}).peer()
+    sent = message(body, 1 if body else 0) * (10 if body else 3_000)
+    peer.send(headers(1, p_path="/t/Greedy", grpc_encoding="gzip"))
+    pieces = [sent[at : at + 16_384] for at in range(0, len(sent), 16_384)]
+    peer.send(*(frame("DATA", 0, 1, piece) for piece in pieces))
+    total, steps = (10 if body else 3_000), []
+    while read < total:
+        before = read
+        await asyncio.sleep(0)
+        steps.append(read - before)
+    assert max(steps) == most
+    await gone(peer)
+
+
 async def test_a_turn_ends_and_goes_on():
     peer = Strict(METHODS, turn_s=0.0).peer(PREFACE + settings())
     peer.send(*(call(stream) for stream in range(1, 41, 2)))
