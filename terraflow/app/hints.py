@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from terraflow.app.hints_opening import (
+    lock_data_folder,
     open_feeds,
     open_identities,
     open_internal_token,
@@ -209,6 +211,7 @@ async def open_hints(
     """
     running = RunningHints(settings, clock, assigned)
     try:
+        running.closing.callback(os.close, lock_data_folder(settings))
         if listen:
             await running.listen_http()
         await running.open()

@@ -5,6 +5,7 @@ Whatever is wrong with one of them is one line that names the setting and the fi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from pathlib import Path
@@ -24,6 +25,20 @@ from terraflow.hints.tokens.loaded import LoadedTokenizers, TokenizerFault, Toke
 
 NAMESPACE_KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MIN = 16
+
+
+def lock_data_folder(settings: HintsSettings) -> int:
+    """Make the folder if need be, and hold it; closing the descriptor lets go. Raises CannotStart."""
+    folder = Path(settings.data_dir)
+    with naming("data_dir", folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise CannotStart(f"data_dir: another hint service runs on {folder}; give each a folder of its own") from None
+    return held
 
 
 def open_policies(folder: PolicyFolder) -> Policies:

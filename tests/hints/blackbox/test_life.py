@@ -86,11 +86,21 @@ def test_a_damaged_snapshot_is_said_and_ignored(tmp_path: Path) -> None:
         assert "is ignored" in served.errors()
 
 
+def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:
+    with Served(tmp_path, insecure_producers=True) as served:
+        command = [Path(sys.executable).with_name("terraflow"), "hints", "serve", "--config", served.file]
+        second = subprocess.run(command, env=served.environment, capture_output=True, text=True, timeout=30)
+        assert second.returncode == 1
+        assert "another hint service runs on" in second.stderr
+        served.stop(signal.SIGKILL)
+        served.start()
+
+
 def test_without_a_snapshot_nothing_is_written(tmp_path: Path) -> None:
     served = Served(tmp_path, insecure_producers=True, snapshot=False)
     with served:
         served.client().report(update("r", [b"a"]))
-    assert sorted(os.listdir(served.data)) == ["internal.token"]
+    assert sorted(os.listdir(served.data)) == ["internal.token", "lock"]
 
 
 def test_calls_under_way_end_before_the_service_does(tmp_path: Path) -> None:
