@@ -15,7 +15,7 @@ from terraflow.hints.index.keys import Keys
 from terraflow.hints.index.memory import region
 from terraflow.hints.index.places import Holding
 
-HOLDINGS_MAX = 1 << 14
+HOLDINGS_MAX = 1 << 16
 """Pairs of a scope and a replica, over all tenants."""
 ARRIVALS_FROM = float(1 << 40)
 """The first place in the order of arrival; what a snapshot brings back lies before it."""

@@ -10,8 +10,9 @@
    oldest, over all tenants: it may be the new one itself.
 5. No call takes longer than what it changes: of a large clear, or of a quota that falls, a part is done at once, the
    rest by later reports and sweeps. What is cleared is not seen from that instant.
-6. Tables are bounded beside the cap: 1 024 replicas of a model, 16 384 pairs of scope and replica, 65 536 sources. What
-   a report brings beyond is refused and counted. A source that holds nothing and has long been silent is forgotten.
+6. Tables are bounded beside the cap: 1 024 replicas of a tenant's model; 65 536 sources (replicas of a model), pairs of
+   scope and replica, and pairs of scope and adapter, of which no tenant has more than an eighth. What a report brings
+   beyond is refused and counted. A source that holds nothing and has long been silent is forgotten.
 7. A hash longer than 64 bytes is kept as its SHA-256, and changes and snapshots show that.
 """
 
@@ -21,9 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
 from terraflow.hints.index.register import HOT_SLOTS, Register
+from terraflow.hints.index.runs import COMPILED
 from terraflow.hints.index.said import Cause, Change, Ingested, Kind, Piece, TenantRule
 from terraflow.hints.index.snapshot import pieces, put_back
-from terraflow.hints.index.table import COMPILED
 from terraflow.hints.words import (
     IDENTIFIER_BYTES_MAX,
     STAMP_SKEW_MAX_S,
@@ -247,14 +248,11 @@ class Index(Register):
         for tenant in list(self._over.values())[:16]:
             self._pay(tenant, max(1, entries_max // 16))
         for _ in range(min(_SWEEP_SOURCES, len(self.sources))):
-            source = self.sources.popleft()
-            silent_s = max(SILENT_S_MIN, source.place.tenant.ttl_s)
-            if source.place.sources.get(source.replica) is not source:
+            source = self.turn()
+            if source is None or source.holdings:
                 continue
-            if not source.holdings and now - source.heard_at >= silent_s:
+            if now - source.heard_at >= max(SILENT_S_MIN, source.place.tenant.ttl_s):
                 self.forget(source)
-            else:
-                self.sources.append(source)
         self.tidy()
         return gone
 

@@ -5,6 +5,7 @@ from terraflow.hints.index.places cimport Place, Space, Tenant
 cdef int WORD_BYTES
 cdef int CELL_BYTES
 cdef int KEPT_BYTES_MAX
+cdef long long SPARSE
 cdef long long SPREAD
 cdef long long CODE_MAX
 

@@ -19,6 +19,8 @@ from terraflow.hints.index.places import Place, Space, Tenant
 WORD_BYTES = 8
 CELL_BYTES = 32
 KEPT_BYTES_MAX = 64
+SPARSE = 2
+"""Buckets a key: a second key in a bucket is one more wait for memory."""
 SPREAD = 2654435761
 CODE_MAX = 0x7FFFFFFF
 
@@ -28,7 +30,7 @@ class Keys:
 
     def __init__(self, keys_max: int) -> None:
         size = 64
-        while size < keys_max:
+        while size < keys_max * SPARSE:
             size <<= 1
         self.mask = size - 1
         self.buckets = region("i", size)

@@ -7,6 +7,9 @@ cdef class Tenant:
     cdef public bint lfu
     cdef public long long keys_max
     cdef public long long keys
+    cdef public int sources
+    cdef public int spaces
+    cdef public int holdings
     cdef public int first
     cdef public int last
     cdef public list removed

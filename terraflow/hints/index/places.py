@@ -23,6 +23,9 @@ class Tenant:
         self.lfu = False
         self.keys_max = -1
         self.keys = 0
+        self.sources = 0
+        self.spaces = 0
+        self.holdings = 0
         self.first = 0
         self.last = 0
         self.removed = [0] * CAUSES

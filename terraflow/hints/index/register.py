@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from terraflow.hints.index.arrivals import HOLDINGS_MAX
 from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
-from terraflow.hints.index.table import Table
+from terraflow.hints.index.table import SPACES_MAX, Table
 from terraflow.hints.words import Scope
 
 HOT_SLOTS = 64
@@ -13,6 +14,8 @@ HOT_SLOTS = 64
 SLOT_S_MIN = 0.01
 REPLICAS_MAX = 1024
 SOURCES_MAX = 1 << 16
+SHARE = 8
+"""No tenant has more than this part of the sources, spaces and holdings that there may be."""
 TENANTS_KEPT = 1024
 """Beyond these, tenants without a rule are forgotten once they have nothing."""
 
@@ -28,6 +31,7 @@ class Register:
         self.tenants: dict[str, Tenant] = {}
         self.governed: set[str] = set()
         self.sources: deque[Source] = deque()
+        self.remembered = 0
 
     def slot(self, now: float) -> int:
         """The slot of time that a credit falls into; 0 is never."""
@@ -45,17 +49,29 @@ class Register:
         found = self.found(tenant, model, replica)
         if found is not None:
             return found
-        if len(self.sources) >= SOURCES_MAX:
-            return None
         owner = self.tenant(tenant)
+        if self.remembered >= SOURCES_MAX or owner.sources >= SOURCES_MAX // SHARE:
+            return None
         place = owner.places.get(model)
         if place is None:
             place = owner.places[model] = Place(owner, model)
         if len(place.sources) >= REPLICAS_MAX:
             return None
         made = place.sources[replica] = Source(place, replica)
+        self.remembered += 1
+        owner.sources += 1
         self.sources.append(made)
+        for _ in range(min(2, len(self.sources) - self.remembered)):
+            self.turn()
         return made
+
+    def turn(self) -> Source | None:
+        """The source whose turn it is, which comes to the end of the row, unless it was forgotten."""
+        source = self.sources.popleft()
+        if source.place.sources.get(source.replica) is not source:
+            return None
+        self.sources.append(source)
+        return source
 
     def found(self, tenant: str, model: str, replica: str) -> Source | None:
         """A source that is known."""
@@ -87,19 +103,22 @@ class Register:
         place = source.place
         scope = place.scopes.get(scheme)
         if scope is None:
-            scope = place.scopes[scheme] = ScopeAt(place, scheme)
+            scope = ScopeAt(place, scheme)
         space = scope.spaces.get(adapter)
         if space is None:
-            space = self.table.space(scope, adapter)
+            space = self.table.space(scope, adapter) if place.tenant.spaces < SPACES_MAX // SHARE else None
             if space is None:
                 return None
+            place.tenant.spaces += 1
+            place.scopes[scheme] = scope
             scope.spaces[adapter] = space
             self.table.empty.append(space)
         holding = scope.holdings.get(source.replica)
         if holding is None:
-            holding = self.table.holding(scope, source)
+            holding = self.table.holding(scope, source) if place.tenant.holdings < HOLDINGS_MAX // SHARE else None
             if holding is None:
                 return None
+            place.tenant.holdings += 1
             scope.holdings[source.replica] = holding
             source.holdings.append(holding)
             self.table.empty.append(holding)
@@ -107,7 +126,9 @@ class Register:
 
     def forget(self, source: Source) -> None:
         """Give a source up; it holds nothing any more."""
-        source.place.sources.pop(source.replica, None)
+        if source.place.sources.pop(source.replica, None) is not None:
+            self.remembered -= 1
+            source.place.tenant.sources -= 1
         self._prune(source.place)
 
     def tidy(self) -> None:
@@ -124,6 +145,7 @@ class Register:
         if holding.size or self.table.holdings[holding.number] is not holding:
             return
         self.table.forget_holding(holding)
+        holding.tenant.holdings -= 1
         scope, source = holding.scope, holding.source
         if scope.holdings.get(source.replica) is holding:
             del scope.holdings[source.replica]
@@ -135,6 +157,7 @@ class Register:
         if space.keys or self.table.spaces[space.number] is not space:
             return
         self.table.forget_space(space)
+        space.tenant.spaces -= 1
         del space.scope.spaces[space.adapter]
         self._prune_scope(space.scope)
 

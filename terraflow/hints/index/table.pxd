@@ -1,11 +1,9 @@
 cimport cython
 
-from terraflow.hints.index.arrivals cimport Arrivals
 from terraflow.hints.index.heap cimport Heap
-from terraflow.hints.index.keys cimport Keys
 from terraflow.hints.index.places cimport Holding, Place, ScopeAt, Source, Space, Tenant
+from terraflow.hints.index.runs cimport Runs
 
-cdef int AHEAD
 cdef int TTL
 cdef int CAP
 cdef int QUOTA
@@ -13,26 +11,17 @@ cdef int EVENT
 cdef int CLEAR
 
 
-cdef class Table(Arrivals):
+cdef class Table(Runs):
     cdef public long long waiting
     cdef public list spaces
     cdef list free_holdings
     cdef list free_spaces
-    cdef int[::1] depth
-    cdef double[::1] oldest
-    cdef int[::1] coldest
-    cdef long long[::1] tokens
-    cdef int[::1] lost
-    cdef public double[::1] marks
     cdef public list dead
     cdef public list removed
     cdef public object tell
     cdef int turn
     cdef public long long admitted
     cdef public long long refreshed
-    cdef public bint ahead
-    cdef int[::1] near
-    cdef int[::1] codes
 
     @cython.locals(number=int)
     cpdef Holding holding(self, ScopeAt scope, Source source)
@@ -48,7 +37,7 @@ cdef class Table(Arrivals):
     cdef _relieve(self)
     @cython.locals(gone=int, key=int, entry=int, after=int)
     cpdef int keep_quota(self, Tenant tenant, int keys_max) except -1
-    @cython.locals(key=int, holding=Holding, space=Space, other=int)
+    @cython.locals(key=int, holding=Holding, space=Space, other=int, told=bytes)
     cdef _remove(self, int entry, int cause)
     cdef _count(self, Tenant tenant, int cause, long long times)
     @cython.locals(gone=int, number=int, key=int, entry=int, sought=bytes)
@@ -61,17 +50,6 @@ cdef class Table(Arrivals):
     cdef bint _past(self, int entry, double now, double ttl_s) noexcept
     @cython.locals(place=Place, lfu=cython.bint, number=int, key=int, entry=int, before=int, last=int, sought=bytes)
     cpdef credit(self, Space space, Holding holding, list hashes, int slot)
-
-    cpdef bint live(self, Holding holding, double now) except -1
-    @cython.locals(touched=list, holding=Holding)
-    cpdef list chain(self, Space space, list hashes, list counts, double now, bint exact=*)
-    @cython.locals(ttl_s=double, total=cython.longlong, i=Py_ssize_t, n=Py_ssize_t, key=int, entry=int, at=int,
-                   number=int, batch=int, seen=double, rank=int, went_on=cython.bint, sought=bytes, touched_to=Py_ssize_t)
-    cdef _run(self, Space space, list hashes, list counts, double now, bint exact, list touched)
-    @cython.locals(i=Py_ssize_t, code=int, stop=Py_ssize_t)
-    cdef Py_ssize_t _touch(self, int space, list hashes, Py_ssize_t start) except -1
-    @cython.locals(found=list, holding=Holding, number=int)
-    cdef list _told(self, list touched)
 
     @cython.locals(found=list, key=int, entry=int, space=Space, holding=Holding, digest=cython.bint, sought=bytes)
     cpdef list rows(self, int keys_max)

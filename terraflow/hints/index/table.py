@@ -11,45 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from terraflow.hints.index.arrivals import HOLDINGS_MAX, Arrivals
+from terraflow.hints.index.arrivals import HOLDINGS_MAX
 from terraflow.hints.index.heap import Heap
-from terraflow.hints.index.memory import region
 from terraflow.hints.index.places import Holding, Source, Space, Tenant
-from terraflow.hints.words import Held
-
-COMPILED = not __file__.endswith(".py")
+from terraflow.hints.index.runs import Runs
 
 SPACES_MAX = 1 << 16
-AHEAD = 32
-"""Blocks of a chain that are fetched from memory together; a power of two."""
 
 TTL, CAP, QUOTA, EVENT, CLEAR = range(5)
 """Why an entry leaves; places of `removed`."""
 
 
-class Table(Arrivals):
+class Table(Runs):
     """See the modules. `seen` is when an entry counts as last reported."""
 
     def __init__(self, entries_max: int) -> None:
-        Arrivals.__init__(self, entries_max)
+        Runs.__init__(self, entries_max)
         self.waiting = 0
         self.spaces: list[Space | None] = [None]
         self.free_holdings: list[int] = []
         self.free_spaces: list[int] = []
-        self.depth = region("i", HOLDINGS_MAX + 1)
-        self.oldest = region("d", HOLDINGS_MAX + 1)
-        self.coldest = region("i", HOLDINGS_MAX + 1)
-        self.tokens = region("q", HOLDINGS_MAX + 1)
-        self.lost = region("i", HOLDINGS_MAX + 1)
-        self.marks = region("d", HOLDINGS_MAX + 1)
         self.dead: list[Holding] = []
         self.removed = [[0] * 5, [0] * 5]
         self.tell: Callable[[str, Holding, Space, bytes], None] | None = None
         self.turn = 0
         self.admitted = self.refreshed = 0
-        self.ahead = COMPILED
-        self.near = region("i", AHEAD)
-        self.codes = region("i", AHEAD)
 
     # Where things belong
 
@@ -197,12 +183,13 @@ class Table(Arrivals):
         self.credits[entry] = 0
         holding.size -= 1
         self.entries -= 1
+        told = b""
         if holding.dead:
             self.waiting -= 1
         else:
             self._count(holding.tenant, cause, 1)
             if self.tell is not None:
-                self.tell("evicted", holding, space, self.hash_of(key))
+                told = self.hash_of(key)
         if holding.size == 0:
             self.victims.drop(holding.number)
             self.empty.append(holding)
@@ -211,6 +198,8 @@ class Table(Arrivals):
         self.e_free = entry
         if self.k_head[key] == 0:
             self._remove_key(key, space)
+        if told and self.tell is not None:
+            self.tell("evicted", holding, space, told)
 
     def _count(self, tenant: Tenant, cause: int, times: int) -> None:
         self.removed[1 if tenant.lfu else 0][cause] += times
@@ -318,115 +307,6 @@ class Table(Arrivals):
                 self._leave(entry, holding)
                 self.credits[entry] += 1
                 self._enter(entry, holding)
-
-    # Reads
-
-    def live(self, holding: Holding, now: float) -> bool:
-        """Whether it holds anything within the TTL."""
-        return holding.seen.size > 0 and now + holding.seen.majors[0] < holding.tenant.ttl_s and not holding.dead
-
-    def chain(
-        self, space: Space, hashes: list[bytes], counts: list[int], now: float, exact: bool = False
-    ) -> list[Held]:
-        """Each replica's leading run over a chain; `exact`: of one hash, with the stored count as its tokens."""
-        touched: list[Any] = []
-        try:
-            self._run(space, hashes, counts, now, exact, touched)
-        except BaseException:
-            for holding in touched:
-                self.depth[holding.number] = 0
-            raise
-        return self._told(touched)
-
-    def _run(
-        self, space: Space, hashes: list[bytes], counts: list[int], now: float, exact: bool, touched: list[Any]
-    ) -> None:
-        ttl_s = space.tenant.ttl_s
-        total = touched_to = 0
-        i = 0
-        n = len(hashes)
-        while i < n:
-            sought = hashes[i]
-            if self.ahead and len(sought) == 8:
-                if i >= touched_to:
-                    touched_to = self._touch(space.number, hashes, i)
-                key = self._seek(space.number << 2, sought, self.codes[i & (AHEAD - 1)])
-            else:
-                key = self.find(space.number, sought)
-            if not key:
-                break
-            entry = self.k_head[key]
-            if not exact:
-                total += counts[i]
-            went_on = False
-            while entry:
-                at = entry
-                entry = self.e_next[at]
-                number = self.e_hold[at]
-                if self.depth[number] != i:
-                    continue
-                batch = self.e_batch[at]
-                seen = self.b_seen[batch]
-                if now - seen >= ttl_s:
-                    continue
-                rank = self.e_rank[at]
-                if i == 0:
-                    self.oldest[number] = seen
-                    self.coldest[number] = rank & 7
-                    self.lost[number] = 0
-                    touched.append(self.holdings[number])
-                else:
-                    if seen < self.oldest[number]:
-                        self.oldest[number] = seen
-                    if rank & 7 > self.coldest[number]:
-                        self.coldest[number] = rank & 7
-                self.tokens[number] = self.e_count[at] if exact else total
-                if self.marks[number] >= self.b_from[batch] + (rank >> 3):
-                    self.lost[number] = 1
-                self.depth[number] = i + 1
-                went_on = True
-            if not went_on:
-                break
-            i += 1
-
-    def _touch(self, space: int, hashes: list[bytes], start: int) -> int:
-        """Bring what the next blocks need near, all of them at a time: what each waits for alone is most of a lookup.
-
-        Leaves the codes of their hashes in `codes`; returns where it stopped, which is before a hash of another kind.
-        """
-        i = start
-        while i < len(hashes) and i < start + AHEAD and len(hashes[i]) == 8:
-            code = self._code(space << 2, hashes[i])
-            self.codes[i & (AHEAD - 1)] = code
-            self.near[i & (AHEAD - 1)] = self.buckets[code & self.mask]
-            i += 1
-        stop = i
-        i = start
-        while i < stop:
-            self.near[i & (AHEAD - 1)] = self.k_head[self.near[i & (AHEAD - 1)]]
-            i += 1
-        i = start
-        while i < stop:
-            self.near[i & (AHEAD - 1)] = self.e_next[self.near[i & (AHEAD - 1)]]
-            i += 1
-        return stop
-
-    def _told(self, touched: list[Any]) -> list[Held]:
-        found = []
-        for holding in touched:
-            number = holding.number
-            found.append(
-                Held(
-                    holding.source.replica,
-                    self.depth[number],
-                    self.tokens[number],
-                    self.oldest[number],
-                    self.coldest[number],
-                    self.lost[number] != 0,
-                )
-            )
-            self.depth[number] = 0
-        return found
 
     # Snapshots
 
