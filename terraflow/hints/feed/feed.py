@@ -283,7 +283,8 @@ class Feed:
                 self._follow(watched, lambda: source.replayed(frame))
             return source.stream.asking == number
 
-        ended = await replay(self._context, endpoint, start, self.settings.replay_timeout_s, take)
+        settings = self.settings
+        ended = await replay(self._context, endpoint, start, settings.receive_max, settings.replay_timeout_s, take)
         if source.stream.asking == number:
             self._follow(watched, source.replay_ended if ended else source.replay_failed)
 

@@ -160,14 +160,17 @@ class Stream:
         replay = self._replay
         if replay is None:
             return []
-        replay.last = max(replay.last, frame.sequence)
+        before, replay.last = replay.last, max(replay.last, frame.sequence)
         kept = self._buffer.get(frame.sequence)
         if kept is not None and kept.digest != frame.digest:
             self._unbuffer(frame.sequence)
             self.counters.strays += 1
         if frame.batch is None and kept is None and frame.sequence >= self.expected:
             self.counters.undecodable += 1
-        return self._do(self._name_replayed(frame), frame)
+        happened = self._name_replayed(frame)
+        if happened is Input.REPLAYED_BEYOND and before == self.expected - 1 >= 0:
+            return self.replay_failed()
+        return self._do(happened, frame)
 
     def replay_ended(self) -> list[Command]:
         """The engine says that it has sent everything it has."""
@@ -186,11 +189,16 @@ class Stream:
         return self._do(Input.ENDED_SHORT if self._tries < self.limits.tries_max else Input.EXHAUSTED)
 
     def replay_failed(self, final: bool = False) -> list[Command]:
-        """No answer, or no more of it. `final`: there is nobody to ask again."""
+        """No answer, or no more of it: what came is kept, and the rest is asked for. `final`: there is nobody to ask.
+
+        ZeroMQ drops what an answering socket cannot send at once, so that an answer may lack its middle.
+        """
         if self._replay is None:
             return []
         self.counters.replays_failed += 1
         self._tries += 1
+        if self.hole is not None and self.expected > self.hole:
+            self.hole, self._tries = self.expected, 0
         last = final or self._tries >= self.limits.tries_max
         return self._do(Input.EXHAUSTED if last else Input.FAILED)
 

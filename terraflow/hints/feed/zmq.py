@@ -23,8 +23,8 @@ from terraflow.hints.events.parse import PAYLOAD_BYTES_MAX
 
 SEQUENCE_BYTES = 8
 END = (1 << 64) - 1
-SLICE = 64
-"""Messages that are read before others get their turn."""
+TURN_S = 0.002
+"""How long messages are taken in before others get their turn; one of thousands of blocks takes some ms more."""
 RECONNECT_MS = (100, 10_000)
 
 
@@ -63,9 +63,11 @@ class Subscription:
 
     async def receive(self, take: Callable[[Message], None]) -> None:
         """Hand over messages for good. Raises `zmq.ZMQError` if the socket fails, and what `take` raises."""
+        now = asyncio.get_running_loop().time
         while True:
             await self._socket.poll()
-            for _ in range(SLICE):
+            until = now() + TURN_S
+            while now() < until:
                 try:
                     frames = self._direct.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
@@ -95,6 +97,7 @@ async def replay(
     context: zmq.asyncio.Context,
     endpoint: str,
     start: int,
+    receive_max: int,
     timeout_s: float,
     take: Callable[[Message], bool],
 ) -> bool:
@@ -106,17 +109,19 @@ async def replay(
     socket: Any = context.socket(zmq.DEALER)
     try:
         socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVHWM, receive_max)
         socket.setsockopt(zmq.MAXMSGSIZE, PAYLOAD_BYTES_MAX)
         socket.connect(endpoint)
         await socket.send_multipart([b"", start.to_bytes(SEQUENCE_BYTES, "big")])
-        received = 0
+        now = asyncio.get_running_loop().time
+        until = now() + TURN_S
         while True:
             if not await socket.poll(int(timeout_s * 1_000)):
                 return False
             message = parse_message(await socket.recv_multipart())
-            received += 1
-            if received % SLICE == 0:
+            if now() > until:
                 await asyncio.sleep(0)
+                until = now() + TURN_S
             if message is None:
                 return False
             if message.sequence == END:

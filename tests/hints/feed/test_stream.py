@@ -183,7 +183,6 @@ def test_a_second_try_of_a_stale_source_that_fails_goes_on_where_it_was():
     stream.replay_failed(final=True)
     stream.happened(Input.DUE)
     stream.replayed(frame(2))
-    stream.replayed(frame(3))
     assert applied(stream.live(frame(6))) == []
     commands = stream.replay_failed()
     assert applied(commands) == [6]
@@ -300,3 +299,28 @@ def test_whatever_happens_nothing_breaks_and_a_silent_end_is_whole():
         stream.happened(Input.RESTARTED)
         replay(stream, *(frame(at, 7) for at in range(5)))
         assert (stream.state, stream.expected, stream.degraded) == (State.IN_SEQUENCE, 5, False)
+
+
+def test_an_answer_that_lacks_its_middle_is_asked_for_again_from_there():
+    stream = Stream()
+    stream.live(frame(9))
+    assert applied([*stream.replayed(frame(0)), *stream.replayed(frame(1))]) == [0, 1]
+    assert stream.replayed(frame(5)) == [STOP]
+    assert (stream.state, stream.lost) == (State.GAP, False)
+    assert asks(stream.happened(Input.DUE)) == [1]
+    assert applied(replay(stream, *map(frame, range(1, 10)))) == list(range(2, 10))
+    assert (stream.state, stream.counters.lost) == (State.IN_SEQUENCE, 0)
+
+
+def test_an_answer_that_breaks_off_counts_as_no_try_while_it_brings_something():
+    stream = Stream()
+    stream.live(frame(9))
+    for sequence in range(6):
+        stream.replayed(frame(sequence))
+        stream.replay_failed()
+        assert stream.state is State.GAP
+        stream.happened(Input.DUE)
+    for _ in range(3):
+        stream.replay_failed()
+        stream.happened(Input.DUE)
+    assert stream.counters.degraded == 1
