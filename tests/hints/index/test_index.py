@@ -156,6 +156,23 @@ class TestBounds:
         assert index.stats("t", "m", "one more") is None
         assert index.ingest(report(blocks(1), "r0", model="another"), NOW) == (1, 0, 0)
 
+    def test_one_tenant_leaves_places_to_others(self, module: ModuleType) -> None:
+        index = module.Index(entries_max=20_000)
+        refused = 0
+        for i in range(9000):
+            told = report(blocks(1), f"r{i % 900}", model=f"m{i % 10}", scheme=f"s{i}", tenant="greedy")
+            refused += index.ingest(told, NOW).refused
+        assert refused == 9000 - (1 << 16) // 8
+        assert index.ingest(report(blocks(1)), NOW) == (1, 0, 0)
+
+    def test_sources_that_come_and_go_take_no_place(self, module: ModuleType) -> None:
+        index = module.Index(entries_max=10)
+        for i in range(3000):
+            index.ingest(report([], f"r{i}", stats=Stats()), NOW)
+            index.clear("t", "m", f"r{i}", NOW)
+        assert len(index.sources) < 10
+        assert index.remembered == 0
+
     def test_a_silent_replica_without_entries_is_forgotten_and_makes_room(self, module: ModuleType) -> None:
         index = module.Index(ttl_s=TTL_S)
         index.ingest(report([], stats=Stats(pressure=0.5)), NOW)
