@@ -67,11 +67,11 @@ class Feeds:
         return {_place(self._settings[name]): state for name, state in plain.items()}
 
     async def state_by_turns(self) -> dict[str, Any]:
-        """As `state`, with others' turns between the feeds: a hundred thousand blocks take some 20 ms."""
+        """As `state`, with others' turns in between: a hundred thousand blocks are some 30 ms of work."""
         gathered: dict[str, Any] = {}
         for name, settings in self._settings.items():
             feed = self._feeds.get(name)
-            kept = self._kept.get(name) if feed is None else feed.state()
+            kept = self._kept.get(name) if feed is None else await feed.state_by_turns()
             if kept is not None:
                 gathered[_place(settings)] = msgspec.to_builtins(kept, builtin_types=(bytes,))
             await asyncio.sleep(0)

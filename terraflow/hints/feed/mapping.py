@@ -15,9 +15,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from collections.abc import Mapping as Table
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -55,6 +55,7 @@ Block = tuple[int, int, str, int]
 Plain tuples: the garbage collector lets go of those, and there may be a million."""
 
 _UNKEYED = -1
+DUMPED_TOGETHER = 8_192
 _NOTHING: Block = (0, _UNKEYED, "", 0)
 
 
@@ -329,19 +330,40 @@ class Mapping:
     # Across a restart of this service
 
     def dump(self) -> MappingState:
-        """Everything, as columns of bytes: a copy that is quick to make and to write."""
-        blocks = self._blocks.values()
-        names = {name: at for at, name in enumerate(sorted({block[2] for block in blocks}))}
+        """Everything, as columns of bytes."""
+        steps = self.dumping()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast(MappingState, done.value)
+
+    def dumping(self) -> Generator[None, None, MappingState]:
+        """The same in steps of a few ms: everything as it is at the first."""
+        held = list(self._blocks.items())
+        others, forgetful = sorted(self._others), self._forgetful
+        hashes, media = bytearray(), bytearray()
+        lengths, keys, tokens, adapters = array("I"), array("Q"), array("q"), array("I")
+        names: dict[str, int] = {}
+        for at in range(0, len(held), DUMPED_TOGETHER):
+            yield
+            some = held[at : at + DUMPED_TOGETHER]
+            hashes += b"".join([name for name, _ in some])
+            lengths.extend([len(name) for name, _ in some])
+            keys.extend([block[0] for _, block in some])
+            tokens.extend([block[1] for _, block in some])
+            adapters.extend([names.setdefault(block[2], len(names)) for _, block in some])
+            media += bytes([block[3] for _, block in some])
         return MappingState(
-            hashes=b"".join(self._blocks),
-            lengths=array("I", map(len, self._blocks)).tobytes(),
-            keys=array("Q", [block[0] for block in blocks]).tobytes(),
-            tokens=array("q", [block[1] for block in blocks]).tobytes(),
-            adapters=array("I", [names[block[2]] for block in blocks]).tobytes(),
-            media=bytes([block[3] for block in blocks]),
+            hashes=bytes(hashes),
+            lengths=lengths.tobytes(),
+            keys=keys.tobytes(),
+            tokens=tokens.tobytes(),
+            adapters=adapters.tobytes(),
+            media=bytes(media),
             names=list(names),
-            others=sorted(self._others),
-            forgetful=self._forgetful,
+            others=others,
+            forgetful=forgetful,
         )
 
     def restore(self, state: MappingState) -> None:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -87,6 +87,16 @@ class Source:
     def state(self, rank: int | None) -> SourceState:
         """Everything that a restart of this service would lose."""
         return SourceState(rank=rank, position=self.stream.position(), mapping=self.mapping.dump())
+
+    async def state_by_turns(self, rank: int | None, turn: Callable[[], Awaitable[None]]) -> SourceState:
+        """As `state`, of the moment of the call, with others' turns in between."""
+        position, steps = self.stream.position(), self.mapping.dumping()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return SourceState(rank=rank, position=position, mapping=done.value)
+            await turn()
 
     def report_again(self, hashes: Iterable[bytes]) -> bool:
         """Tell the sink again which of the engine's blocks are held; whether the stream's state let it.

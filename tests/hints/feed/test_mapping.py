@@ -208,3 +208,14 @@ def test_what_it_never_dumped_is_refused(change):
     bring(mapping, stored("ab", [1, 2, 3, 4]))
     with pytest.raises(ValueError, match=r"\w"):
         Mapping().restore(msgspec.structs.replace(mapping.dump(), **change))
+
+
+def test_a_dump_in_steps_is_of_its_first_moment():
+    mapping = Mapping()
+    bring(mapping, stored("ab", [1, 2, 3, 4]))
+    whole, steps = mapping.dump(), mapping.dumping()
+    next(steps)
+    bring(mapping, removed("a"), stored("c", [1, 2]))
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert done.value.value == whole
