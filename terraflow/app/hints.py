@@ -30,6 +30,7 @@ from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.opening import CannotStart
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.http2.health import Health
+from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.reflection import Reflection
 from terraflow.hints.http2.server import Server
 from terraflow.hints.index.index import Index
@@ -137,10 +138,23 @@ class RunningHints:
         """Answer calls. Raises CannotStart, KeyUnusable."""
         settings = self.settings
         identities, key = open_identities(settings), read_namespace_key(settings)
-        service = HintService(self.live, identities, self.metrics, namespace_key=key, remember=self._remember)
+        service = HintService(
+            self.live,
+            identities,
+            self.metrics,
+            namespace_key=key,
+            remember=self._remember,
+            report_streams_max=settings.report_streams_max,
+            watch_streams_max=settings.watch_streams_max,
+        )
         health = Health()
         server = Server(
             {**service.methods(), **health.methods(), **Reflection([SERVICE, "grpc.health.v1.Health"]).methods()},
+            limits=Limits(
+                connections_max=settings.connections_max,
+                connections_per_address_max=settings.connections_per_address_max,
+                streams_max=settings.calls_per_connection_max,
+            ),
             tls=open_tls(settings),
             on_fault=_fault,
         )

@@ -67,6 +67,16 @@ class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Take reports and events of anybody, for every tenant and replica. For a network that only producers reach."""
     insecure_plaintext: bool = False
     """Serve plaintext on an address that is reachable from outside, as behind a proxy that ends TLS."""
+    connections_max: Positive = 1_024
+    """Connections of the gRPC port, in all: clients of the contract keep one each."""
+    connections_per_address_max: Positive = 256
+    """Connections from one address, so that none takes them all; behind a proxy, raise it to `connections_max`."""
+    calls_per_connection_max: Positive = 256
+    """Calls of one connection at a time."""
+    report_streams_max: Positive = 1_024
+    """Open ReportCacheState streams: one a producer."""
+    watch_streams_max: Positive = 64
+    """Open StreamCacheEvents streams, and as many of StreamMetrics: each is work for every change, or scrape."""
     entries_max: Positive = 1_000_000
     """Entries (replica × block) of the index, at up to 180 bytes each; beyond it the oldest go."""
     ttl_s: Seconds = 1800.0

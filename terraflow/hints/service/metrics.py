@@ -2,7 +2,8 @@
 
 1. The hot path adds to plain numbers; series are made of them when somebody scrapes, in a thread.
 2. The index's counts are read for a scrape, on the loop's thread; they are never kept twice.
-3. What strangers name is bounded: `LABELS_MAX` models and as many tenants, then `other`.
+3. What strangers name is bounded: `LABELS_MAX` models and as many tenants, then `other`. Models that are asked for
+   take no place from those that are held.
 Source of the first six names, their labels and the buckets: the metrics reference of cachebox-project/inference-cache.
 """
 
@@ -101,8 +102,9 @@ class Metrics(Collector):
         self.streams_open: Counter[str] = Counter()
         self.faults: Callable[[], int] = lambda: 0
         """How many lookups have failed."""
-        self.models = Labels()
-        self.tenants = Labels()
+        self._asked_models = Labels()
+        self._held_models = Labels()
+        self._tenants = Labels()
         self._lookups: dict[str, _Lookups] = {}
         self._more: list[Collect] = []
         self._read: list[Family] = []
@@ -113,7 +115,7 @@ class Metrics(Collector):
         """Count one LookupRoute."""
         row = self._lookups.get(model)
         if row is None:
-            label = self.models.of(model)
+            label = self._asked_models.of(model)
             row = self._lookups.setdefault(label, _Lookups())
         row.calls[reason, used] += 1
         row.buckets[bisect_left(BUCKETS_S, seconds)] += 1
@@ -171,7 +173,7 @@ class Metrics(Collector):
         entries = GaugeMetricFamily(
             "inferencecache_index_entries", "Distinct keys that the index holds, by model.", labels=["model"]
         )
-        for model, keys in _summed(self._indexed.keys, self.models):
+        for model, keys in _summed(self._indexed.keys, self._held_models):
             entries.add_metric([model], keys)
         yield entries
         evictions = CounterMetricFamily(
@@ -192,7 +194,7 @@ class Metrics(Collector):
         summed: Counter[tuple[str, str]] = Counter()
         for (tenant, reason), count in sorted(self._indexed.tenant_removals.items()):
             if reason == Cause.QUOTA:
-                summed[self.tenants.of(tenant), reason] += count
+                summed[self._tenants.of(tenant), reason] += count
         for (tenant, reason), count in summed.items():
             tenants.add_metric([tenant, reason], count)
         yield tenants

@@ -33,10 +33,8 @@ from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Report, Scope, Tier
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
-STREAMS_MAX = {"reports": 1_024, "events": 64, "metrics": 64}
-"""Open streams of each kind; a report's costs a task, the others work for each change or scrape, too."""
-
-
+REPORT_STREAMS_MAX = 1_024
+WATCH_STREAMS_MAX = 64
 LONG_TEXT = 2_048
 """Characters that are tokenized within a millisecond, more or less."""
 TOKENIZING_MAX = 16
@@ -65,6 +63,8 @@ class HintService:
         *,
         namespace_key: bytes | None = None,
         remember: bool = False,
+        report_streams_max: int = REPORT_STREAMS_MAX,
+        watch_streams_max: int = WATCH_STREAMS_MAX,
     ) -> None:
         """`remember`: what is answered counts as sent, in the assignment memory."""
         self.live = live
@@ -75,6 +75,7 @@ class HintService:
         self._changes = Changes(live, metrics)
         self._tokenizing = 0
         self._turn = asyncio.Lock()
+        self._streams_max = {"reports": report_streams_max, "events": watch_streams_max, "metrics": watch_streams_max}
 
     def methods(self) -> Methods:
         """The server's table."""
@@ -348,9 +349,10 @@ class HintService:
     @contextmanager
     def _open(self, kind: str) -> Iterator[None]:
         opened = self.metrics.streams_open
-        if opened[kind] >= STREAMS_MAX[kind]:
+        most = self._streams_max[kind]
+        if opened[kind] >= most:
             self.metrics.refused["streams"] += 1
-            raise GrpcError(Status.RESOURCE_EXHAUSTED, f"there are {STREAMS_MAX[kind]} streams of this kind already")
+            raise GrpcError(Status.RESOURCE_EXHAUSTED, f"there are {most} streams of this kind already")
         opened[kind] += 1
         try:
             yield
