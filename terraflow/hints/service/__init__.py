@@ -1,4 +1,4 @@
 """The eight RPCs over the live hints: what strangers send becomes words, and words become answers.
 
-Read `parse`, then `rpcs`, then `identity`. The server that carries the bytes is `terraflow.hints.http2`.
+Read `parse`, then `rpcs` and `writes`, then `access` and `identity`. The bytes are carried by `terraflow.hints.http2`.
 """

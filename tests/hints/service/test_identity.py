@@ -8,6 +8,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from terraflow.core.signature import pae
+from terraflow.hints.http2.call import Peer
+from terraflow.hints.http2.status import GrpcError, Status
+from terraflow.hints.index.index import Index
+from terraflow.hints.live import LiveHints
+from terraflow.hints.rank import RankerConfig
+from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import (
     SIGNED_AS,
     TOKEN_BYTES_MAX,
@@ -19,6 +25,10 @@ from terraflow.hints.service.identity import (
     sign_token,
     verify_token,
 )
+from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.writes import Writes
+from terraflow.hints.wire import inferencecache_pb2 as pb
+from tests.storage.makers import SetClock
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
@@ -125,3 +135,35 @@ def test_a_bad_token_is_not_taken_for_none() -> None:
 def test_anonymous_callers_may_what_the_settings_say(readers: bool, producers: bool, sees: bool, reports: bool) -> None:
     caller = Identities(anonymous_readers=readers, insecure_producers=producers).caller(None, (), NOW)
     assert (caller.sees("acme"), caller.may_report("acme", "r"), caller.known) == (sees, reports, False)
+
+
+class Asked:
+    """A call that shows a token."""
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+        self.peer = Peer("127.0.0.1")
+
+    def get(self, name: str) -> str | None:
+        return self._header if name == "authorization" else None
+
+
+async def test_a_token_that_expires_ends_its_stream() -> None:
+    clock = SetClock(int(NOW * 1e6))
+    live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
+    metrics = Metrics(live.index, clock.monotonic)
+    access = Access(Identities(keys=[KEY.public_key()]), metrics, clock, 1, 1)
+    update = pb.CacheStateUpdate(
+        replica_id="solo", tenant_id="acme", model_id="m", hash_scheme="s", prefixes=[pb.PrefixEntry(prefix_hash=b"a")]
+    )
+
+    async def updates():  # type: ignore[no-untyped-def]
+        yield update
+        clock.time = 2_000_000_000
+        yield update
+
+    with pytest.raises(GrpcError, match="expired") as ended:
+        await Writes(live, metrics, access).report_cache_state(updates(), Asked(f"Bearer {token()}"))  # type: ignore[arg-type]
+    assert ended.value.status is Status.UNAUTHENTICATED
+    assert live.index.keys("acme") == 1
+    assert metrics.streams_open["reports"] == 0
