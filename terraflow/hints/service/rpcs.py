@@ -21,7 +21,7 @@ from terraflow.hints.lookup import Answer, Query, Tokenizers
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.render import render_template
 from terraflow.hints.service.access import Access
-from terraflow.hints.service.identity import Identities
+from terraflow.hints.service.identity import NOBODY, Identities
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.parse import longer, parse_query
 from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
@@ -245,6 +245,9 @@ class HintService:
         with self._access.open_stream("events"):
             async with aclosing(self._changes.read(wanted(request, caller))) as events:
                 async for event in events:
+                    # Asked again with each: a token may expire while its stream is open.
+                    if not self._access.reader(call).sees(event.tenant_id):
+                        return
                     yield event
 
     async def stream_metrics(self, request: pb.StreamMetricsRequest, call: Call) -> AsyncIterator[pb.Metric]:
@@ -253,6 +256,8 @@ class HintService:
         with self._access.open_stream("metrics"):
             async with aclosing(metrics_now_and_then(request, caller, self.live, self.metrics)) as series:
                 async for metric in series:
+                    if caller.known and self._access.reader(call) is NOBODY:
+                        return
                     yield metric
 
 

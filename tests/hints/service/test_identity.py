@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from contextlib import aclosing
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,8 +28,10 @@ from terraflow.hints.service.identity import (
     verify_token,
 )
 from terraflow.hints.service.metrics import Metrics
+from terraflow.hints.service.rpcs import HintService
 from terraflow.hints.service.writes import Writes
 from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.words import Entry, Report
 from tests.storage.makers import SetClock
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
@@ -167,3 +171,22 @@ async def test_a_token_that_expires_ends_its_stream() -> None:
     assert ended.value.status is Status.UNAUTHENTICATED
     assert live.index.keys("acme") == 1
     assert metrics.streams_open["reports"] == 0
+
+
+async def test_a_readers_streams_end_when_its_token_does() -> None:
+    clock = SetClock(int(NOW * 1e6))
+    live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
+    service = HintService(live, Identities(keys=[KEY.public_key()]), Metrics(live.index, clock.monotonic))
+    call = Asked(f"Bearer {token()}")
+    entry = Entry("", [b"a"], [1], 1)
+    report = Report(replica="r", model="m", tenant="acme", scheme="s", entries=(entry,))
+    async with aclosing(service.stream_cache_events(pb.StreamEventsRequest(), call)) as events:  # type: ignore[type-var]
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        live.ingest(report)
+        assert (await first).prefix_hash == b"a"
+        clock.time = 2_000_000_000
+        live.evict("acme", "m", "r", b"a", None)
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
+    assert live.index.changed is None
