@@ -39,6 +39,8 @@ class History:
         self.told: list[Change] = []
         self.expected: list[Change] = []
         if self.dice.random() < 0.5:
+            self.both(lambda index: index.govern("t1", TenantRule(TTL_S, True, None)))
+        if self.dice.random() < 0.5:
             self.real.changed, self.model.changed = self.told.append, self.expected.append
 
     def both(self, call: Callable[[Any], Any]) -> None:

@@ -94,10 +94,14 @@ class TestSteps:
         assert index.clear("t", "m", "r", NOW) == 5000
         assert told == [Change(Kind.CLEARED, "r", "m", "t")]
         assert held(index, both) == {"other": 10}
+        assert held(index, both[4000:]) == {}
+        assert index.exact(SCOPE, "", both[4999], NOW) == []
         assert index.entries() == 10
         assert list(index.replicas(SCOPE, NOW)) == ["other"]
-        assert index.keys() > 10
+        waiting = index.keys()
+        assert waiting > 10
         index.ingest(report(both[:3]), NOW)
+        assert index.keys() < waiting
         assert held(index, both) == {"other": 10, "r": 3}
         while index.keys() > 10:
             index.sweep(NOW, 1000)
@@ -224,6 +228,20 @@ class TestBounds:
         assert index.tenant_removals == {("flood", "quota"): 18_000}
 
 
+def test_credits_go_with_their_entry(module: ModuleType) -> None:
+    index = module.Index(entries_max=3)
+    index.govern("t", TenantRule(TTL_S, True, None))
+    index.ingest(report([b"a", b"b"]), NOW)
+    for _ in range(3):
+        index.credit(SCOPE, "", [b"a"], "r", NOW)
+    index.credit(SCOPE, "", [b"b"], "r", NOW)
+    index.evict("t", "m", "r", b"a", None, NOW)
+    index.ingest(report([b"c"]), NOW)
+    index.ingest(report([b"d"]), NOW)
+    index.ingest(report([b"e"]), NOW)
+    assert [bool(index.exact(SCOPE, "", one, NOW)) for one in (b"b", b"c", b"d", b"e")] == [True, False, True, True]
+
+
 class TestSnapshots:
     def test_pieces_are_small_and_writes_between_them_do_no_harm(self, module: ModuleType) -> None:
         index = module.Index(ttl_s=TTL_S)
@@ -232,7 +250,9 @@ class TestSnapshots:
         pieces = []
         for turn, piece in enumerate(index.dump(NOW + 1)):
             pieces.append(piece)
-            index.ingest(report(blocks(20, 20 * turn), "a"), NOW + 1)
+            if piece.hashes and turn < 7:
+                following = int.from_bytes(piece.hashes[-1], "big") + 1
+                index.ingest(report(blocks(5, following), "a"), NOW + 1)
             index.evict_many(SCOPE, "b", None, blocks(3, 1990 - 3 * turn), NOW + 1)
         assert max(len(piece.hashes) for piece in pieces) <= 256
         fresh = module.Index(ttl_s=TTL_S)
