@@ -3,14 +3,14 @@
 uvicorn's server accepts, ends TLS, counts connections and tasks, and stops; httptools (llhttp) parses. Ours:
 
 1. A head is whole `HEAD_S` after its first byte, and is bounded while it is read: no more than `HEAD_BYTES_MAX` beyond
-   the read in which it began, `HEADERS_MAX` headers, trailers included. A connection without a request is closed after
-   uvicorn's keep-alive time.
+   the read in which it began, `HEADERS_MAX` headers, trailers included. The first one begins within `HEAD_S`, the next
+   within uvicorn's keep-alive time; else the connection is closed.
 2. A refusal of `framing` is a reply like any other, in its turn behind the requests before it. Nothing is read after
    it.
 3. Requests are answered one at a time, in order. While one is answered the next is parsed, and then nothing is read;
    of what one read brought, `PIPELINE_MAX` requests at most wait.
 4. When the last answer is out before all was read, what the caller still sends is discarded for a moment, so that it
-   can read the answer.
+   can read the answer. A short rest of a body that nobody reads has `HEAD_S`.
 5. A half-closed connection is a caller that left.
 6. `Upgrade` is not heard: such a request is plain HTTP/1.1.
 """
@@ -52,10 +52,13 @@ class Refused(Exception):
 
 
 class EdgeProtocol(HttpToolsProtocol):
-    """One connection. uvicorn's `config.app` is the service's `handle`."""
+    """One connection. uvicorn's `config.app` is the service's `handle`; `peer` is who is at the other end, and `lost`
+    is called once when the connection is."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, peer: tuple[str, int], lost: Callable[[], None], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._peer = peer
+        self._lost = lost
         self._handle = cast("Callable[[Wire], Coroutine[None, None, None]]", self.config.app)
         self.draining = False
         self._current: ConnectionWire | None = None
@@ -75,22 +78,26 @@ class EdgeProtocol(HttpToolsProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
 
     # The connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        # uvicorn asks the socket, which does not know any more when the caller is gone already.
+        self.client = self._peer
         self._idle_since = self.loop.time()
-        self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look)
+        self._idle_timer = self.loop.call_later(min(HEAD_S, self.timeout_keep_alive), self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who waits, and let go of everything."""
         self.connections.discard(self)
+        self._lost()
         self._deaf = True
         self._leave()
         self.flow.resume_writing()
-        for timer in (self._idle_timer, self._head_timer, self._linger_timer):
+        for timer in (self._idle_timer, self._head_timer, self._linger_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()
         self._incoming = None
@@ -118,10 +125,12 @@ class EdgeProtocol(HttpToolsProtocol):
             self._advance()
 
     def _look(self) -> None:
-        """Close a connection on which nothing has happened for the keep-alive time."""
+        """Close a connection on which nothing has happened for the keep-alive time, or nothing yet for `HEAD_S`."""
         left = float(self.timeout_keep_alive)
         if (self._current is None or self._current.answered) and not self._in_head:
             left += self._idle_since - self.loop.time()
+            if not self._told:
+                left = 0.0
         if self.transport.is_closing() or (left <= 0 and self.transport.get_write_buffer_size()):
             self.transport.abort()
         elif left <= 0:
@@ -264,6 +273,9 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         self._told += 1
         self._untold_bytes = 0
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
         self._incoming = None
         self._deaf = not wire.keep_alive
         wire.end()
@@ -310,11 +322,13 @@ class EdgeProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         self._idle_since = self.loop.time()
         if not wire.keep_alive or self.draining:
-            self._hang_up(read=wire.whole and self._refusal is None)
+            self._hang_up(read=wire.whole and not wire.stalled and self._refusal is None)
         elif wire.whole:
             self._advance()
-        elif self.flow.read_paused:
-            self.regulate()
+        else:
+            self._rest_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+            if self.flow.read_paused:
+                self.regulate()
 
     def _advance(self) -> None:
         self._current = None

@@ -12,17 +12,20 @@ import contextlib
 import errno
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 import uvloop
 
+from terraflow.app.listener import Listener, Peer
 from terraflow.app.opening import check_tls
+from terraflow.app.peers import Places, many_come_through
 from terraflow.app.protocol import EdgeProtocol
 from terraflow.app.settings import Settings
 from terraflow.app.telemetry import set_up_logging
@@ -32,6 +35,9 @@ from terraflow.gateway.faults import place_of
 log = logging.getLogger("terraflow.server")
 
 BACKLOG = 1024
+DESCRIPTORS = 256
+"""What the process opens beside connections to callers and providers: the database's files, and those of a start."""
+CONNECTIONS_LEAST = 16
 GC_EVERY = 20_000
 DRAIN_SHARE = 0.8
 """The part of `drain_s` in which requests may finish; what has not is ended then, and answered and recorded in the
@@ -50,10 +56,13 @@ class CannotListen(Exception):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with a word when it listens and a word when it stops to."""
+    """uvicorn, with a listener of our own, a word when it listens and a word when it stops to."""
 
-    def __init__(self, config: uvicorn.Config, listening: Callable[[], None], draining: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, places: Places, listening: Callable[[], None], draining: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._places = places
         self._listening = listening
         self._draining = draining
 
@@ -64,8 +73,17 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Listen by our own means: uvicorn's take every connection, and any time for its TLS handshake."""
+        assert sockets is not None
+        listeners = [Listener(bound, self._opened, self._places, self.config.ssl) for bound in sockets]
+        for listener in listeners:
+            listener.start(self.config.backlog)
+        self.servers = cast("list[asyncio.Server]", listeners)
+        self.started = True
         self._listening()
+
+    def _opened(self, peer: Peer, lost: Callable[[], None]) -> EdgeProtocol:
+        return EdgeProtocol(config=self.config, server_state=self.server_state, app_state={}, peer=peer, lost=lost)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._draining()
@@ -104,7 +122,10 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
         parts.service.draining = True
         asyncio.get_running_loop().call_later(settings.drain_s * DRAIN_SHARE, parts.plane.running.stop)
 
-    server = _Server(_config(settings, parts), lambda: listening(url), draining)
+    places = Places(
+        _connections(settings), settings.connections_per_address_max, many_come_through(settings.trusted_proxies)
+    )
+    server = _Server(_config(settings, parts), places, lambda: listening(url), draining)
     try:
         await server.serve(sockets=[bound])
         await _end_requests(server, parts)
@@ -125,6 +146,24 @@ async def _end_requests(server: _Server, parts: Parts) -> None:
         await parts.plane.recovery.close_all()
     except Exception as error:
         log.error("requests are left for the next start to close: %s", place_of(error))
+
+
+def _connections(settings: Settings) -> int:
+    """How many of the callers' connections this process may have descriptors for, having asked for as many as it may:
+    `connections_max`, or what is left of the system's limit. Raises CannotListen."""
+    elsewhere = settings.upstream_connections_max + DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.connections_max + elsewhere
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            left = soft - elsewhere
+            if left < CONNECTIONS_LEAST:
+                raise CannotListen(f"{wanted} file descriptors are needed, and {soft} allowed: raise ulimit -n")
+            log.warning("connections_max is %d here, for want of file descriptors: raise ulimit -n to %d", left, wanted)
+            return left
+    return settings.connections_max
 
 
 def _config(settings: Settings, parts: Parts) -> uvicorn.Config:

@@ -76,6 +76,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tenant_max: Positive = 128
     """Requests of one tenant, running and waiting: half of `running_max`, so that no tenant fills the plane alone.
     Where there is one tenant, raise it to `running_max` and `waiting_max` together."""
+    priority_age_ms: Positive = 5_000
+    """How much earlier a request must have arrived to go before one that is a priority higher: P3 is overtaken by what
+    arrives in the next 15 seconds, and by nothing after that."""
     health_faults_max: Positive = 5
     """A capability's faults in a row after which it rests."""
     health_rest_s: Positive = 10
@@ -92,6 +95,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """All stored answers together: where there is no room for another, the oldest go before their time."""
     checkpoint_interval_ms: Positive = 250
     """How often new records are signed into a checkpoint; the promise is one second."""
+    connections_max: Positive = 4096
+    """Connections of callers in all: five times what may run and wait. A further one is closed unread."""
+    connections_per_address_max: Positive = 512
+    """Connections of one address, an IPv6 one's /64 together: more than a busy client library keeps, and an eighth of
+    all. The networks of `trusted_proxies` are not bounded by it, nor is this machine where none are named."""
     keep_alive_s: Positive = 75
     """How long an idle connection of a caller is kept: longer than callers keep theirs, so that they close first."""
     drain_s: Positive = 30

@@ -3,7 +3,7 @@
 1. A body is taken from the socket only as far as it is wanted: `UNREAD_MAX` before the service asks for it, the
    service's bound after.
 2. A whole reply is one write. A stream's pieces that come in one turn of the loop are one write, sent at its end; the
-   next waits while the connection takes no more.
+   next waits while the connection takes no more, at most `STALL_S`, and not beyond the stream's time.
 3. A connection lives on after an answer only if the request was read to its end, or what is left of it is short.
 """
 
@@ -18,7 +18,15 @@ from typing import Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Headers, Reply
+from terraflow.gateway.http.wire import (
+    BodyMalformed,
+    BodyTooLarge,
+    BodyTooSlow,
+    Disconnected,
+    Headers,
+    Reply,
+    Stalled,
+)
 
 
 class Connection(Protocol):
@@ -78,6 +86,7 @@ class ConnectionWire:
         "_protocol",
         "_reading",
         "_size",
+        "_until",
         "answered",
         "awaits_continue",
         "broken",
@@ -87,6 +96,7 @@ class ConnectionWire:
         "left",
         "method",
         "raw_path",
+        "stalled",
         "started",
         "task",
         "whole",
@@ -113,6 +123,7 @@ class ConnectionWire:
         self.whole = False
         self.broken = False
         self.left = False
+        self.stalled = False
         self.started = False
         self.answered = False
         self._protocol = protocol
@@ -124,6 +135,7 @@ class ConnectionWire:
         self._callback: Callable[[], None] | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._until = 0.0
 
     # The request's body, as the protocol receives it.
 
@@ -235,10 +247,11 @@ class ConnectionWire:
         self._protocol.transport.write(head if self.method == "HEAD" else head + body)
         self._finish()
 
-    def start_stream(self, status: int, headers: Headers) -> None:
+    def start_stream(self, status: int, headers: Headers, time_s: float) -> None:
         """See `gateway.http.wire.Wire`."""
         if self.left:
             return
+        self._until = self._protocol.loop.time() + time_s
         framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         self._hold(self._head(status, headers, framing))
 
@@ -265,14 +278,20 @@ class ConnectionWire:
         self._held_bytes = 0
 
     async def _drained(self) -> None:
-        flow = self._protocol.flow
+        flow, now = self._protocol.flow, self._protocol.loop.time()
         try:
-            async with asyncio.timeout(STALL_S):
+            async with asyncio.timeout_at(min(now + STALL_S, self._until)):
                 await flow.drain()
+            return
         except TimeoutError:
-            self._protocol.transport.abort()
-            # The connection's loss ends this wait, and calls who waits for it while it waits.
-            await flow.drain()
+            pass
+        if now + STALL_S > self._until:
+            self.stalled = True
+            self.keep_alive = False
+            raise Stalled
+        self._protocol.transport.abort()
+        # The connection's loss ends this wait, and calls who waits for it while it waits.
+        await flow.drain()
 
     def end_stream(self, last: bytes) -> None:
         """See `gateway.http.wire.Wire`."""

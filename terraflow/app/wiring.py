@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +19,7 @@ from terraflow.app.checkpoints import Checkpoints
 from terraflow.app.fleets import Fleets, open_fleets
 from terraflow.app.log_key import open_log_key
 from terraflow.app.opening import bundle_keys, naming, open_data_folder, open_marks
+from terraflow.app.peers import within
 from terraflow.app.providers import OpenProviders
 from terraflow.app.runtime import RandomIds, SystemClock
 from terraflow.app.settings import Settings
@@ -28,7 +28,8 @@ from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
 from terraflow.evidence.highwater import check_marks
 from terraflow.evidence.proof import prove
-from terraflow.gateway.admission import Admission, AdmissionRule
+from terraflow.gateway.admission import Admission
+from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.http.service import Service, ServiceLimits
@@ -142,7 +143,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
             deadline_ms_max=settings.deadline_ms_max,
         ),
         LedgerProofs(sqlite.ledger, log_key.public_key()),
-        _trust(settings.trusted_proxies),
+        within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
         checkpoints.trouble,
     )
     background = [
@@ -187,7 +188,9 @@ def _plane(
                 running_max=settings.running_max,
                 waiting_max=settings.waiting_max,
                 tenant_max=settings.tenant_max,
-            )
+                age_s=settings.priority_age_ms / 1000,
+            ),
+            clock,
         ),
         capacity=Capacity(),
         health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),
@@ -209,24 +212,3 @@ async def _tidy(store: Store, clock: Clock) -> None:
         with contextlib.suppress(Exception):
             await store.erase()
             await store.prune()
-
-
-def _trust(networks: tuple[str, ...]) -> Callable[[str], bool]:
-    if not networks:
-        return lambda _: True
-    parsed = [ipaddress.ip_network(network) for network in networks]
-    known: dict[str, bool] = {}
-
-    def trusted(client: str) -> bool:
-        found = known.get(client)
-        if found is None:
-            if len(known) > 10_000:
-                known.clear()
-            try:
-                address = ipaddress.ip_address(client)
-            except ValueError:
-                return False
-            found = known[client] = any(address in network for network in parsed)
-        return found
-
-    return trusted

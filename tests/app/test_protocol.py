@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from terraflow.app import protocol, wire
+from terraflow.app import listener, protocol, wire
 from terraflow.app.framing import PIPELINE_MAX
 from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX
+from tests.harness import edge as harness
 from tests.harness.caller import until
 from tests.harness.edge import BODY_BYTES_MAX, DATE, Connection, Edge, Heard
 
@@ -533,6 +536,105 @@ def test_one_that_takes_nothing_for_long_is_given_up(
     caller.send(get("/stream/1000000/1000"))
     until(lambda: edge.answerer.left and not edge.state.tasks)
     assert not edge.state.connections
+
+
+def test_one_that_has_not_taken_its_stream_in_time_is_told_and_closed(
+    edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "STREAM_S", 0.3)
+    monkeypatch.setattr(protocol, "LINGER_S", 0.5)
+    with edge.connect() as late:
+        late.send(get("/stream/1000000/1000"))
+        caller.send(get("/stream/1000000/1000"))
+        until(lambda: edge.answerer.failed == ["Stalled", "Stalled"])
+        assert late.hear().body.endswith(b"xtoo late")
+        assert late.closed()
+    until(lambda: not edge.state.connections)
+    assert edge.answerer.left == [] and not edge.state.tasks
+
+
+# How many there may be.
+
+
+def test_connections_are_bounded_by_address(caplog: pytest.LogCaptureFixture) -> None:
+    with Edge(address_max=2) as edge, edge.connect() as first, edge.connect() as second:
+        assert first.ask(get()).status == second.ask(get()).status == 200
+        with edge.connect() as third:
+            assert third.closed()
+        first.socket.close()
+        until(lambda: edge.places.open == 1)
+        with edge.connect() as fourth:
+            assert fourth.ask(get()).status == 200
+        assert second.ask(get()).status == 200
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told == "connections refused, for want of a place: 1 (2 are open)"
+
+
+def test_connections_are_bounded_in_all() -> None:
+    with Edge(connections_max=2) as edge, edge.connect() as first, edge.connect() as second:
+        assert first.ask(get()).status == second.ask(get()).status == 200
+        with edge.connect() as third:
+            assert third.closed()
+        assert first.ask(get()).status == 200
+
+
+def test_a_place_comes_back_however_a_connection_ends(edge: Edge, caller: Connection) -> None:
+    for raw in (b"", b"GET", b"rubbish\r\n\r\n", get(), get("/broken"), get("/fails"), post(b"x" * 10)[:-5]):
+        with edge.connect() as other:
+            other.send(raw)
+    reset = edge.connect()
+    reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset.socket.close()
+    assert caller.ask(get()).status == 200
+    until(lambda: edge.places.open == 1)
+
+
+def test_when_there_is_no_descriptor_accepting_rests(
+    edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "REST_S", 0.1)
+    assert caller.ask(get()).status == 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with edge.connect() as waiting:
+        until(lambda: edge.places.open == 2)
+        waits = socket.socket()
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (waits.fileno() + 1, hard))
+            waits.connect(("127.0.0.1", edge.port))
+            assert waiting.ask(get()).status == caller.ask(get()).status == 200
+            assert edge.places.open == 2
+            assert "no connection can be accepted" in caplog.text
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with Connection(waits) as served:
+            waits.settimeout(5)
+            assert served.ask(get()).status == 200
+
+
+def test_a_connection_that_says_nothing_has_the_time_of_a_head(
+    edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert caller.ask(get()).status == 200
+    monkeypatch.setattr(protocol, "HEAD_S", 0.2)
+    begun = time.monotonic()
+    with edge.connect() as silent, edge.connect() as dribbling:
+        dribbling.send(b"\r\n")
+        assert silent.closed() and dribbling.closed()
+    assert time.monotonic() - begun < 2
+    assert caller.silent(0.2), "one that has asked something is kept for longer"
+
+
+def test_the_short_rest_of_a_body_that_nobody_reads_has_its_time(
+    edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.3)
+    with edge.connect() as slow:
+        for connection in (caller, slow):
+            assert connection.ask(post(b"x" * 100, "/unread")[:-50]).status == 401
+        caller.send(b"x" * 50)
+        assert slow.closed()
+    assert caller.ask(get()).status == 200
+    assert caller.silent(0.5)
 
 
 # The end of the process.

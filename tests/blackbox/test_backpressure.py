@@ -11,7 +11,8 @@ from terraflow.core.reasons import Governed
 from tests.blackbox.conftest import Launch
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote
-from tests.harness.caller import until
+from tests.harness.caller import headers_of, until
+from tests.harness.checks import Checks
 from tests.harness.upstreams import Upstreams, text
 from tests.providers.vendor import Request, head
 
@@ -57,3 +58,15 @@ def test_a_caller_that_does_not_read_slows_its_vendor(launch: Launch, upstreams:
         until(lambda: endless.sent_bytes > seen)
     outcome = site.caller.evidence(streamed.request_id)["outcome"]
     assert outcome["reason_code"] == Governed.CANCELLED
+
+
+def test_a_caller_that_does_not_read_is_given_up_by_its_deadline(
+    launch: Launch, upstreams: Upstreams, checks: Checks
+) -> None:
+    vendor = upstreams.open(Endless())
+    site = launch(bundle.document(purpose("plain", remote("engine", vendor.port))))
+    begun = time.monotonic()
+    with site.caller.stream("plain", headers=headers_of(deadline_ms=1_500)) as streamed:
+        checks.outcome(site.caller, streamed.request_id, Governed.DEADLINE_EXPIRED, detail="streaming")
+        assert 1.4 < time.monotonic() - begun < 5
+        until(lambda: vendor.closed_at)

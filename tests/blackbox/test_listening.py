@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,13 +17,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from terraflow.core.reasons import Governed, ModelApi
-from tests.blackbox.conftest import Launch
+from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.bundle import purpose, sim
-from tests.harness.caller import CHAT, body_of, raw_request
+from tests.harness.caller import CHAT, body_of, raw_request, until
 from tests.harness.checks import Checks
+from tests.harness.edge import Connection
 from tests.harness.plane import NotServing
 
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: plane\r\n\r\n"
 DOCUMENT = bundle.document(purpose("plain", sim("one")))
 
 
@@ -90,3 +93,52 @@ def test_a_body_that_does_not_come(launch: Launch, checks: Checks) -> None:
     assert site.caller.ask().status_code == 200
     [(leaves,)] = site.folder.rows("SELECT count(*) FROM leaf")
     assert leaves == 2, "only the last one was ever governed"
+
+
+def connect(site: Site) -> Connection:
+    place = urlsplit(site.plane.base_url)
+    return Connection(socket.create_connection((place.hostname, place.port), timeout=10))
+
+
+def test_connections_are_bounded_by_address(launch: Launch) -> None:
+    site = launch(DOCUMENT, trusted_proxies=["10.0.0.0/8"], connections_per_address_max=2)
+    with connect(site) as first, connect(site) as second:
+        for connection in (first, second):
+            assert connection.ask(HEALTH).status == 200
+        with connect(site) as third:
+            assert third.closed()
+    until(lambda: raw_request(site.plane, HEALTH) is not None)
+    assert "connections refused, for want of a place" in site.plane.errors()
+
+
+def test_a_trusted_proxy_is_bounded_in_all_alone(launch: Launch, checks: Checks) -> None:
+    site = launch(DOCUMENT, trusted_proxies=["127.0.0.0/8"], connections_per_address_max=1, connections_max=4)
+    with connect(site) as first, connect(site) as second, connect(site) as third:
+        for connection in (first, second, third):
+            assert connection.ask(HEALTH).status == 200
+        assert checks.raised(site.caller.ask()) is Governed.PERMITTED
+        with connect(site) as fifth:
+            assert fifth.closed()
+
+
+def test_where_there_is_no_proxy_this_machine_is_bounded_in_all_alone(launch: Launch) -> None:
+    site = launch(DOCUMENT, connections_per_address_max=1)
+    with connect(site) as first, connect(site) as second:
+        assert first.ask(HEALTH).status == second.ask(HEALTH).status == 200
+
+
+def test_a_tls_handshake_that_does_not_come_is_given_up(launch: Launch, tmp_path: Path) -> None:
+    certificate, private = _certificate(tmp_path)
+    site = launch(DOCUMENT, tls_cert_file=certificate, tls_key_file=private, connections_max=2)
+    begun = time.monotonic()
+    with connect(site) as silent, connect(site) as slow:
+        slow.send(b"\x16\x03\x01")
+        with connect(site) as third:
+            assert third.closed(), "handshakes are counted"
+        silent.socket.settimeout(20)
+        assert silent.closed() and slow.closed()
+    assert 9 < time.monotonic() - begun < 15
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    url = site.plane.base_url.replace("127.0.0.1", "localhost").removesuffix("/v1")
+    with httpx2.Client(verify=trusted) as client:
+        assert client.get(url + "/healthz").status_code == 200

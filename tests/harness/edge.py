@@ -15,13 +15,16 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
+from terraflow.app.listener import Listener, Peer
+from terraflow.app.peers import Places
 from terraflow.app.protocol import EdgeProtocol
 from terraflow.gateway.http.head import invalid_request
 from terraflow.gateway.http.replies import ungoverned
-from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
+from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Stalled, Wire
 
 BODY_BYTES_MAX = 300_000
 BODY_S = 0.5
+STREAM_S = 60.0
 TIMEOUT_S = 10.0
 DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
 
@@ -50,9 +53,13 @@ class Answerer:
             wire.reply(Reply(200, [], b"{}"))
         elif name == "stream":
             wire.on_leave(lambda: self.left.append(path))
-            await self._stream(wire, path, int(numbers[0]), int(numbers[1]))
+            try:
+                await self._stream(wire, path, int(numbers[0]), int(numbers[1]))
+            except Stalled:
+                self.failed.append("Stalled")
+                wire.end_stream(b"too late")
         elif name == "broken":
-            wire.start_stream(200, [])
+            wire.start_stream(200, [], STREAM_S)
             await wire.send_event(b"begun")
             wire.reply(Reply(500, [], b"{}"))
         elif name == "fails":
@@ -61,7 +68,7 @@ class Answerer:
             await self._echo(wire, path)
 
     async def _stream(self, wire: Wire, path: str, events: int, size: int) -> None:
-        wire.start_stream(200, [(b"content-type", b"text/event-stream")])
+        wire.start_stream(200, [(b"content-type", b"text/event-stream")], STREAM_S)
         for _ in range(events):
             if path in self.left:
                 return
@@ -88,7 +95,7 @@ class Answerer:
 class Edge:
     """A listening socket in a thread. A context manager."""
 
-    def __init__(self, *, keep_alive_s: int = 75) -> None:
+    def __init__(self, *, keep_alive_s: int = 75, connections_max: int = 100, address_max: int = 100) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edge")
         self.answerer = Answerer()
@@ -104,20 +111,24 @@ class Edge:
             server_header=False,
             timeout_keep_alive=keep_alive_s,
         )
+        self.places = Places(connections_max, address_max, lambda _: False)
         self.port = 0
 
     def __enter__(self) -> Edge:
         self._config.load()
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(TIMEOUT_S)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def _listen(self) -> asyncio.Server:
-        def connection() -> EdgeProtocol:
-            return EdgeProtocol(config=self._config, server_state=self.state, app_state={}, _loop=self._loop)
+    async def _listen(self) -> Listener:
+        self._bound = socket.create_server(("127.0.0.1", 0))
+        self.port = self._bound.getsockname()[1]
+        listener = Listener(self._bound, self._opened, self.places)
+        listener.start(128)
+        return listener
 
-        return await self._loop.create_server(connection, "127.0.0.1", 0)
+    def _opened(self, peer: Peer, lost: Callable[[], None]) -> EdgeProtocol:
+        return EdgeProtocol(config=self._config, server_state=self.state, app_state={}, peer=peer, lost=lost)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(TIMEOUT_S)
@@ -127,6 +138,7 @@ class Edge:
 
     async def _stop(self) -> None:
         self._server.close()
+        self._bound.close()
         for connection in list(self.state.connections):
             connection.transport.abort()
         for task in list(self.state.tasks):

@@ -10,7 +10,7 @@ from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.flow import Flow
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
-from terraflow.gateway.http.wire import Headers, Reply, Wire
+from terraflow.gateway.http.wire import Headers, Reply, Stalled, Wire
 from terraflow.gateway.mouths.mouth import Mouth, StreamWriter
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
@@ -74,7 +74,7 @@ async def _pass_through(
 ) -> Refuse | None:
     try:
         with x.presence:
-            wire.start_stream(200, headers)
+            wire.start_stream(200, headers, x.deadline - plane.clock.monotonic())
             async for chunk in flow:
                 event = writer.event(chunk)
                 if event:
@@ -84,6 +84,8 @@ async def _pass_through(
         return Refuse(reason=Governed.CANCELLED, detail="caller_left")
     except PlaneStops:
         return Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped")
+    except Stalled:
+        return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="streaming")
     except ProviderFailure as failed:
         return flow_failed(failed, x.deadline - plane.clock.monotonic())
     except Exception as fault:

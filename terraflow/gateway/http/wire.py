@@ -41,6 +41,10 @@ class Disconnected(Exception):
     """The caller left before the body was read."""
 
 
+class Stalled(Exception):
+    """The caller took too little of a stream in the time that it had."""
+
+
 class Wire(Protocol):
     """One request of one connection."""
 
@@ -79,14 +83,17 @@ class Wire(Protocol):
         """Send a whole response."""
         ...
 
-    def start_stream(self, status: int, headers: Headers) -> None:
-        """Send the head of a response whose length is unknown."""
+    def start_stream(self, status: int, headers: Headers, time_s: float) -> None:
+        """Send the head of a response whose length is unknown, and which has so long to be taken."""
         ...
 
     async def send_event(self, event: bytes) -> None:
-        """Send a piece of it; returns when the connection takes more. `event` is not empty."""
+        """Send a piece of it; returns when the connection takes more. `event` is not empty.
+
+        Raises Stalled when it takes no more until the stream's time is over.
+        """
         ...
 
     def end_stream(self, last: bytes) -> None:
-        """Send the last piece, and say that it is the last."""
+        """Send the last piece, and say that it is the last. A caller that stalled has a moment to take it."""
         ...
