@@ -31,23 +31,26 @@ PARTS: dict[str, tuple[str, Callable[[bool], Any], Callable[[Any], str]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Exit 0 when everything asked for was measured, whether or not the figures are reached."""
+    """The command. Exit 0 when everything asked for was measured, whether or not the figures are reached; 2 when it
+    cannot be."""
     parser = argparse.ArgumentParser(prog="make bench-hints", description="Measure route hints against their figures.")
     parser.add_argument("--quick", action="store_true", help="short rounds: for a look, not for the page")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"which of {', '.join(PARTS)}")
     parser.add_argument("--json", type=Path, help="also write everything that was measured to this file")
     parser.add_argument("--write", type=Path, help="replace the hints' measured section of this page")
     asked = parser.parse_args(arguments)
+    names = asked.parts.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"unknown part {unknown[0]}: the parts are {', '.join(PARTS)}")
+    if "rpc" in names and shutil.which("h2load") is None:
+        parser.error("h2load is not there: `make trust-setup` installs it (Debian's nghttp2-client), or leave rpc out")
     with tempfile.TemporaryDirectory() as folder:
         facts = machine(Path(folder))
     facts.pop("disk")
     said = ["### Machine\n\n" + "\n".join(f"- {name}: {value}" for name, value in facts.items())]
     results: dict[str, Any] = {"machine": facts}
-    for name in asked.parts.split(","):
+    for name in names:
         title, measure, tables = PARTS[name]
-        if name == "rpc" and shutil.which("h2load") is None:
-            said.append(f"### {title}\n\nnot measured: h2load is not there (Debian: nghttp2-client)")
-            continue
         print(f"measuring: {title}", file=sys.stderr, flush=True)
         found = measure(asked.quick)
         results[name] = msgspec.to_builtins(found)
