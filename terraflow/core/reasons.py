@@ -210,7 +210,7 @@ class Governed(_Code):
         "Send a new request if the answer is wanted after all; only what was used until the cancellation is"
         " charged.",
         note="A caller that left reads no response: the code is then in the evidence alone, with the detail"
-             " `caller_left`.",
+             " `caller_left`. A request that was cancelled by its id is answered with the detail `by_id`.",
     )
     CAPABILITY_NOT_IN_CONTRACT = _row(
         "CAPABILITY_NOT_IN_CONTRACT", 403, Kind.ROUTE_EXCLUSION, STOP, V0_1,
@@ -608,7 +608,7 @@ class ModelApi(_Code):
         "Check the path and the method; clients that append to a base URL want one that ends in /v1.",
     )
     REQUEST_NOT_FOUND = _row(
-        "REQUEST_NOT_FOUND", 404, Kind.RESPONSE, STOP, PLANNED,
+        "REQUEST_NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,
         "The calling application has no request of this id to cancel or to give feedback on.",
         "Take the id from x-terraflow-request-id, and use a key of the application that sent the request.",
     )

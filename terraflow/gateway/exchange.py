@@ -114,7 +114,7 @@ class Exchange:
         self.received_at = received_at
         self.started = started
         self.deadline = deadline
-        self.presence = Presence()
+        self.presence = Presence((caller.tenant, caller.application))
         # check_bundle, resolve_workload
         self.bundle: Bundle | None = None
         self.resolution: Resolution | None = None

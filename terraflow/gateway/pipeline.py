@@ -22,7 +22,7 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Closed, Ending, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.running import CallerLeft, PlaneStops
+from terraflow.gateway.running import INTERRUPTED, Interrupted
 from terraflow.gateway.stages.admit import admit
 from terraflow.gateway.stages.answer_from_cache import answer_from_cache
 from terraflow.gateway.stages.call_provider import call_provider
@@ -89,10 +89,8 @@ async def _steps(plane: Plane, x: Exchange) -> Ending:
             outcome = await stage.run(plane, x)
         except StoreUnavailable:
             return Refuse(reason=Governed.EVIDENCE_UNAVAILABLE)
-        except CallerLeft:
-            return Refuse(reason=Governed.CANCELLED, detail="caller_left")
-        except PlaneStops:
-            return Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped")
+        except Interrupted as interrupted:
+            return INTERRUPTED[type(interrupted)]
         except Exception as fault:
             # The type and place of a fault are ours; its text may hold a request's content, and stays out.
             log.error("step %d failed: %s", stage.step, place_of(fault))

@@ -1,14 +1,19 @@
 """The governed requests that are inside the plane now.
 
 1. A request is here from its first governed step until its outcome is recorded; then whoever waits for it is woken.
-2. A caller that leaves interrupts its request only where waiting is all it does: a durable write, once begun, is
-   always seen through, so that what is recorded is what happened.
+2. A caller that leaves, or cancels, interrupts its request only where waiting is all it does: a durable write, once
+   begun, is always seen through, so that what is recorded is what happened.
+3. What interrupted a request first is what it ends as.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
 
 
 class Interrupted(Exception):
@@ -19,25 +24,45 @@ class CallerLeft(Interrupted):
     """The caller closed its connection before the answer was whole."""
 
 
+class CancelledById(Interrupted):
+    """The application cancelled the request by its id."""
+
+
 class PlaneStops(Interrupted):
     """The plane stops, and the request has had its time."""
+
+
+# fmt: off
+INTERRUPTED: Mapping[type[Interrupted], Refuse] = {
+    CallerLeft:    Refuse(reason=Governed.CANCELLED,      detail="caller_left"),
+    CancelledById: Refuse(reason=Governed.CANCELLED,      detail="by_id"),
+    PlaneStops:    Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped"),
+}
+# fmt: on
+"""What a request ends as that was interrupted."""
 
 
 class Presence:
     """Whether the request may go on waiting, and how to stop it when it may not.
 
-    `with presence:` is a wait that the caller's leaving ends with CallerLeft, the plane's stopping with PlaneStops.
+    `with presence:` is a wait that the caller's leaving ends with CallerLeft, its cancelling with CancelledById, the
+    plane's stopping with PlaneStops. `of` is the tenant and the application whose request it is.
     """
 
-    __slots__ = ("_interrupt", "_why")
+    __slots__ = ("_interrupt", "_why", "of")
 
-    def __init__(self) -> None:
+    def __init__(self, of: tuple[str, str] | None = None) -> None:
+        self.of = of
         self._why: type[Interrupted] | None = None
         self._interrupt: asyncio.Task[object] | None = None
 
     def leave(self) -> None:
         """The caller is gone: end the current wait, if there is one, and every later one at its start."""
         self._end(CallerLeft)
+
+    def cancel(self) -> None:
+        """The application wants it no more: the same."""
+        self._end(CancelledById)
 
     def stop(self) -> None:
         """The plane stops: the same."""
@@ -91,6 +116,14 @@ class Running:
             event.set()
         if not self._open:
             self._empty.set()
+
+    def cancel(self, request_id: str, of: tuple[str, str]) -> bool:
+        """End the waiting of a tenant's application's own request; False when it has none of this id inside."""
+        presence = self._present.get(request_id)
+        if presence is None or presence.of != of:
+            return False
+        presence.cancel()
+        return True
 
     def stop(self) -> None:
         """The plane stops: end every request's waiting, so that each is closed and recorded as what it is."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from terraflow.gateway.running import CallerLeft, PlaneStops, Presence, Running
+from terraflow.gateway.running import CallerLeft, CancelledById, PlaneStops, Presence, Running
 
 
 async def test_a_waiter_is_woken_when_the_request_ends() -> None:
@@ -101,3 +101,24 @@ async def test_a_plane_that_stops_ends_every_wait_inside_it() -> None:
     for task in tasks:
         with pytest.raises(PlaneStops):
             await asyncio.wait_for(task, 1)
+
+
+async def test_only_its_own_application_cancels_a_request() -> None:
+    running, presence = Running(), Presence(("acme", "web"))
+    running.opened("r", presence)
+
+    async def work() -> None:
+        with presence:
+            await asyncio.sleep(30)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    assert not running.cancel("r", ("acme", "other"))
+    assert not running.cancel("r", ("umbra", "web"))
+    assert not running.cancel("s", ("acme", "web"))
+    assert not task.done()
+    assert running.cancel("r", ("acme", "web"))
+    with pytest.raises(CancelledById):
+        await asyncio.wait_for(task, 1)
+    running.ended("r")
+    assert not running.cancel("r", ("acme", "web"))

@@ -96,6 +96,10 @@ class Caller:
         base = self.plane.base_url.removesuffix("/v1") if root else self.plane.base_url
         return self._http.get(base + path, headers=self.authorization)
 
+    def cancel(self, request_id: str) -> httpx2.Response:
+        """Cancel a request by its id."""
+        return self._http.delete(f"{self.plane.base_url}/requests/{request_id}", headers=self.authorization)
+
     @contextmanager
     def stream(self, workload: str, text: str = "Hello", **fields: Any) -> Iterator[Streamed]:
         """A streamed chat request; leaving the block closes the connection."""

@@ -14,7 +14,7 @@ from terraflow.gateway.http.wire import Headers, Reply, Stalled, Wire
 from terraflow.gateway.mouths.mouth import Mouth, StreamWriter
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.running import CallerLeft, PlaneStops
+from terraflow.gateway.running import INTERRUPTED, CallerLeft, Interrupted
 from terraflow.gateway.stages.settle_flow import flow_failed
 from terraflow.ports.upstream import ProviderFailure
 
@@ -62,7 +62,7 @@ async def _send_flow(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> Non
     ending = await _pass_through(plane, x, x.flow, writer, headers, wire)
     await x.flow.aclose()
     closed = await end_flow(plane, x, ending)
-    if closed.reason is Governed.CANCELLED:
+    if ending is INTERRUPTED[CallerLeft]:
         return
     whole = closed.status < 400
     last = writer.ending(x.usage) if whole else mouth.error_event(mouth.governed_error(closed))
@@ -80,10 +80,8 @@ async def _pass_through(
                 if event:
                     flow.sent(event)
                     await wire.send_event(event)
-    except CallerLeft:
-        return Refuse(reason=Governed.CANCELLED, detail="caller_left")
-    except PlaneStops:
-        return Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped")
+    except Interrupted as interrupted:
+        return INTERRUPTED[type(interrupted)]
     except Stalled:
         return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="streaming")
     except ProviderFailure as failed:

@@ -22,7 +22,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
-from terraflow.gateway.http import reads
+from terraflow.gateway.http import acts, reads
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
 from terraflow.gateway.http.replies import ungoverned
@@ -136,7 +136,7 @@ class Service:
         visit.request_id = request_id = self.plane.ids.request_id()
         name, argument = _split(path)
         route = ROUTES.get((wire.method, name))
-        if route is None or (argument == "") is (name in _WITH_ARGUMENT):
+        if route is None:
             return Refuse(reason=ModelApi.NOT_FOUND)
         return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
 
@@ -214,15 +214,20 @@ async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None
     return await reads.evidence(plane, reader, arrived.caller, arrived.request_id, arrived.argument)
 
 
+async def _cancel(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+    return await acts.cancel(service.plane, arrived.caller, arrived.request_id, arrived.argument)
+
+
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
-    ("POST", "/v1/chat/completions"): Route(_governed, CHAT),
-    ("GET",  "/v1/models"):           Route(_models,   CHAT),
-    ("GET",  "/v1/models/"):          Route(_model,    CHAT),
-    ("GET",  "/v1/evidence/"):        Route(_evidence, CHAT),
+    ("POST",   "/v1/chat/completions"): Route(_governed, CHAT),
+    ("GET",    "/v1/models"):           Route(_models,   CHAT),
+    ("GET",    "/v1/models/*"):         Route(_model,    CHAT),
+    ("GET",    "/v1/evidence/*"):       Route(_evidence, CHAT),
+    ("DELETE", "/v1/requests/*"):       Route(_cancel,   CHAT),
 }
 # fmt: on
-_WITH_ARGUMENT = frozenset(name for _, name in ROUTES if name.endswith("/"))
+_WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)
 _MOUTHS = {name.encode(): route.mouth for (_, name), route in ROUTES.items()}
 
 
@@ -232,9 +237,13 @@ def _mouth_at(raw_path: bytes) -> Mouth:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A path's route and the id behind it: `/v1/evidence/req_1` is `("/v1/evidence/", "req_1")`."""
-    name, slash, argument = path.rpartition("/")
-    return (name + slash, argument) if name + slash in _WITH_ARGUMENT else (path, "")
+    """A path's route, and the id at the route's star: `/v1/evidence/req_1` is `("/v1/evidence/*", "req_1")`."""
+    parts = path.split("/", 5)
+    if len(parts) > 3 and parts[3]:
+        name = "/".join((*parts[:3], "*", *parts[4:]))
+        if name in _WITH_ARGUMENT:
+            return name, parts[3]
+    return path, ""
 
 
 def _is_local_probe(wire: Wire) -> bool:

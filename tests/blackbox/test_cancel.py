@@ -1,0 +1,134 @@
+"""`DELETE /v1/requests/{id}`: an application's request ends with CANCELLED, wherever it waits."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from terraflow.core.reasons import Governed, ModelApi
+from tests.blackbox.conftest import Launch, Site
+from tests.harness import bundle
+from tests.harness.bundle import purpose, remote, sim
+from tests.harness.caller import CANARY, headers_of, until
+from tests.harness.checks import Checks
+from tests.harness.upstreams import COST, DONE, END, USED, Gate, Upstreams, answer, flow, held, text
+from tests.providers.vendor import Vendor
+
+
+@pytest.fixture(scope="module")
+def vendor(upstreams: Upstreams) -> Vendor:
+    return upstreams.open()
+
+
+@pytest.fixture(scope="module")
+def site(launch_shared: Launch, vendor: Vendor) -> Site:
+    plain = purpose("plain", remote("engine", vendor.port, in_flight_max=1))
+    return launch_shared(bundle.document(plain, purpose("theirs", sim("two"), tenant="umbra")))
+
+
+def _open(site: Site) -> set[str]:
+    """The ids of the requests whose intent is recorded and whose outcome is not."""
+    return {request_id for (request_id,) in site.folder.rows("SELECT request_id FROM open_request")}
+
+
+def test_a_running_request_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [held(Gate(), answer())]
+    calls, left = len(vendor.requests), len(vendor.closed_at)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(site.caller.ask, "plain")
+        until(lambda: len(vendor.requests) > calls)
+        [request_id] = _open(site)
+        done = site.caller.cancel(request_id)
+        response = asking.result()
+    until(lambda: len(vendor.closed_at) > left)
+    outcome = checks.outcome(site.caller, request_id, Governed.CANCELLED, detail="by_id")
+    cost = outcome["cost_micro_usd"]
+    assert cost > 0, "a call that may have been answered is posted at its worst case"
+    checks.refused(site.caller, response, Governed.CANCELLED, detail="by_id", cost=cost)
+    assert done.status_code == 200
+    assert done.json() == {
+        "object": "request",
+        "id": request_id,
+        "cancelled": True,
+        "reason_code": "CANCELLED",
+        "cost_usd": response.headers["x-terraflow-cost-usd"],
+    }
+    assert done.headers["x-terraflow-request-id"] != request_id
+    assert "x-terraflow-reason" not in done.headers
+    checks.ungoverned(site.caller.cancel(request_id), ModelApi.REQUEST_NOT_FOUND)
+
+
+def test_a_stream_is_cancelled_and_ends_in_an_error(site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [flow(text("Certain"), 60.0, text("ly."), END, USED, DONE)]
+    left = len(vendor.closed_at)
+    with site.caller.stream("plain") as streamed:
+        events = streamed.events()
+        next(events)
+        done = site.caller.cancel(streamed.request_id)
+        [last] = list(events)
+    assert (done.status_code, done.json()["cancelled"]) == (200, True)
+    assert json.loads(last)["error"]["code"] == Governed.CANCELLED
+    until(lambda: len(vendor.closed_at) > left)
+    outcome = checks.outcome(site.caller, streamed.request_id, Governed.CANCELLED, detail="by_id")
+    [attempt] = outcome["attempts"]
+    assert (attempt["failure"], attempt["estimated"]) == ("broken_off", True)
+    assert attempt["usage"]["output"] == 2, "seven characters, four a token"
+
+
+def test_a_request_that_waits_for_a_slot_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
+    gate = Gate()
+    vendor.replies[:] = [held(gate, answer())]
+    calls = len(vendor.requests)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(site.caller.ask, "plain")
+        until(lambda: len(vendor.requests) > calls)
+        inside = _open(site)
+        second = threads.submit(site.caller.ask, "plain")
+        until(lambda: _open(site) - inside)
+        [waits] = _open(site) - inside
+        assert site.caller.cancel(waits).json()["cost_usd"] == "0"
+        checks.refused(site.caller, second.result(), Governed.CANCELLED, detail="by_id")
+        gate.open()
+        checks.answered(site.caller, first.result(), capability="engine", cost=COST)
+    assert len(vendor.requests) == calls + 1
+
+
+def test_a_keyed_request_that_was_cancelled_frees_its_key(site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [held(Gate(), answer())]
+    calls = len(vendor.requests)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(site.caller.ask, "plain", headers=headers_of(key="once"))
+        until(lambda: len(vendor.requests) > calls)
+        [request_id] = _open(site)
+        assert site.caller.cancel(request_id).json()["cancelled"] is True
+        assert asking.result().status_code == 409
+    vendor.replies[:] = [answer()]
+    again = site.caller.ask("plain", headers=headers_of(key="once"))
+    checks.answered(site.caller, again, capability="engine", cost=COST)
+
+
+def test_nobody_else_cancels_a_request(site: Site, vendor: Vendor, checks: Checks) -> None:
+    gate = Gate()
+    vendor.replies[:] = [held(gate, answer())]
+    calls = len(vendor.requests)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(site.caller.ask, "plain")
+        until(lambda: len(vendor.requests) > calls)
+        [request_id] = _open(site)
+        for other in (site.folder.issue_key("umbra"), site.folder.issue_key("acme", "another")):
+            refused = site.caller_with(other).cancel(request_id)
+            checks.ungoverned(refused, ModelApi.REQUEST_NOT_FOUND)
+        gate.open()
+        checks.answered(site.caller, asking.result(), capability="engine", cost=COST)
+
+
+@pytest.mark.parametrize("named", ["req_" + "0" * 32, CANARY, "req_0", "*"])
+def test_a_request_that_is_not_there(named: str, site: Site, checks: Checks) -> None:
+    checks.ungoverned(site.caller.cancel(named), ModelApi.REQUEST_NOT_FOUND)
+
+
+@pytest.mark.parametrize("named", ["", "req_0/more", "req_0/a/b"])
+def test_no_other_path_cancels(named: str, site: Site, checks: Checks) -> None:
+    checks.ungoverned(site.caller.cancel(named), ModelApi.NOT_FOUND)
