@@ -29,8 +29,8 @@ from statistics import median
 import uvloop
 
 from terraflow.app.runtime import SystemClock
-from terraflow.hints.breaker import FAILURES_MAX
-from terraflow.hints.client import RemoteHints
+from terraflow.hints.plane.breaker import FAILURES_MAX
+from terraflow.hints.plane.client import RemoteHints
 from terraflow.ports.hints import Prefix
 from tests.harness.bundle import document, purpose
 from tests.harness.caller import Caller

@@ -18,9 +18,9 @@ from terraflow.app.opening import CannotStart, naming
 from terraflow.app.settings import BadSettings, Settings, environment
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
-from terraflow.hints.content import SCHEME, ContentPrefixes
-from terraflow.hints.guarded import GuardedHints
-from terraflow.hints.tokenized import TokenPrefixes, Tokens
+from terraflow.hints.plane.content import SCHEME, ContentPrefixes
+from terraflow.hints.plane.guarded import GuardedHints
+from terraflow.hints.plane.tokenized import TokenPrefixes, Tokens
 from terraflow.ports.hints import Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
 from terraflow.providers.fleet import Advice
@@ -116,7 +116,7 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
     from terraflow.app.hints import open_hints
     from terraflow.app.hints_settings import HintsSettings, load_hints_settings
     from terraflow.hints.assigned import Assigned
-    from terraflow.hints.inside import InsideHints
+    from terraflow.hints.plane.inside import InsideHints
 
     file = settings.hints_file
     try:
@@ -140,7 +140,7 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
 def _remote(settings: Settings, clock: Clock) -> ReplicaHints:
     import grpc
 
-    from terraflow.hints.client import RemoteHints
+    from terraflow.hints.plane.client import RemoteHints
 
     credentials = token = None
     if settings.hints_tls:

@@ -16,11 +16,11 @@ from terraflow.app.opening import CannotStart
 from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import BadSettings, Settings, load_settings
 from terraflow.contracts.bundle import Bundle
-from terraflow.hints.content import ContentPrefixes
-from terraflow.hints.guarded import GuardedHints
-from terraflow.hints.inside import InsideHints
 from terraflow.hints.live import LiveHints
-from terraflow.hints.tokenized import TokenPrefixes
+from terraflow.hints.plane.content import ContentPrefixes
+from terraflow.hints.plane.guarded import GuardedHints
+from terraflow.hints.plane.inside import InsideHints
+from terraflow.hints.plane.tokenized import TokenPrefixes
 from terraflow.hints.words import Report, Stats
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside

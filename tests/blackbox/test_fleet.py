@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from terraflow.hints.assigned import LINGER_S
-from terraflow.hints.breaker import FAILURES_MAX
+from terraflow.hints.plane.breaker import FAILURES_MAX
 from tests.blackbox.conftest import Launch, Site
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.caller import Caller, content_of

@@ -14,7 +14,7 @@ from terraflow.app.runtime import SystemClock
 from terraflow.contracts.capability import Capability, Dialect, ProviderKind
 from terraflow.contracts.fleet import Fleet, Replica
 from terraflow.core.reasons import Lookup
-from terraflow.hints.content import ContentPrefixes
+from terraflow.hints.plane.content import ContentPrefixes
 from terraflow.ports.hints import Hint, Prefix, Ranked
 from terraflow.ports.upstream import Call, Failure, Placement, Provider, ProviderFailure
 from terraflow.providers.endpoint import Standing

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.content import ContentPrefixes
+from terraflow.hints.plane.content import BYTES_PER_TOKEN, ContentPrefixes
 from terraflow.ports.hints import Prefix
 
 THREADS = 2
@@ -71,7 +71,7 @@ class TokenPrefixes:
         content = await self._by_content.prefix(document, timeout_s)
         if content is None or self._running >= THREADS:
             return content
-        size, most_s = content.tokens * 4, timeout_s * SHARE_OF_TIME
+        size, most_s = content.tokens * BYTES_PER_TOKEN, timeout_s * SHARE_OF_TIME
         if size > most_s * self._bytes_per_s:
             self._bytes_per_s *= FORGETS
             return content

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.content import SCHEME
-from terraflow.hints.tokenized import THREADS, TokenPrefixes
+from terraflow.hints.plane.content import SCHEME
+from terraflow.hints.plane.tokenized import THREADS, TokenPrefixes
 from terraflow.hints.tokens.loaded import BYTES, LoadedTokenizers, TokenizerFiles
 from terraflow.ports.hints import Prefix
 

@@ -23,7 +23,7 @@ import grpc.aio
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
-from terraflow.hints.breaker import Breaker
+from terraflow.hints.plane.breaker import Breaker
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
 from terraflow.hints.words import PROBE_TENANT, Scope

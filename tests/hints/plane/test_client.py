@@ -20,13 +20,13 @@ from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import Settings
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
-from terraflow.hints.breaker import FAILURES_MAX
-from terraflow.hints.client import RemoteHints
-from terraflow.hints.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text
-from terraflow.hints.guarded import GuardedHints
 from terraflow.hints.index.index import Index
-from terraflow.hints.inside import InsideHints
 from terraflow.hints.live import LiveHints
+from terraflow.hints.plane.breaker import FAILURES_MAX
+from terraflow.hints.plane.client import RemoteHints
+from terraflow.hints.plane.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text
+from terraflow.hints.plane.guarded import GuardedHints
+from terraflow.hints.plane.inside import InsideHints
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire.inferencecache_pb2_grpc import (
