@@ -1,7 +1,6 @@
 """Prompt templates to prompts, for RenderTemplate.
 
-1. `{{name}}` is a slot, `{{{{` is a literal `{{`; nothing else in a body means anything, `}}` by itself neither. No
-   code runs.
+1. A body is literal text and slots (`policy.body`). No code runs.
 2. One pass: a value is put where its slot stands and is never read as a template itself.
 3. An absent optional slot is empty. A variable that the template does not declare, a required one that is missing
    and anything beyond the bounds is RENDER_ERROR.
@@ -16,13 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from terraflow.core.reasons import Render
+from terraflow.hints.policy.body import Part, parse_body
 from terraflow.hints.policy.policies import Policies, PromptTemplate
 from terraflow.hints.words import PROMPT_TEXT_BYTES_MAX
 
@@ -30,26 +28,12 @@ VARIABLES_MAX = 1024
 OUTPUT_BYTES_MAX = PROMPT_TEXT_BYTES_MAX
 """As large as a prompt text that a lookup takes."""
 
-_OPEN = "{{"
-_SLOT = re.compile(r"\{\{([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\}\}")
-
-
-class MalformedBody(ValueError):
-    """A body in which a `{{` begins neither a slot nor a literal."""
-
-
-class Part(NamedTuple):
-    """A piece of a body: literal text, or a slot's name."""
-
-    text: str
-    slot: str
-
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     """A rendering, or the code that says why there is none.
 
-    `detail` is for logs and counters, from a closed vocabulary: "", "unknown_variable", "missing_slot", "too_large",
-    "not_text".
+    `cause` says more of that, for a counter, from a closed vocabulary: "", "unknown_variable", "missing_slot",
+    "too_large", "not_text".
     """
 
     reason: Render
@@ -57,34 +41,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     stable_prefix_hash: bytes = b""
     tenant_namespace: bytes = b""
     revision: str = ""
-    detail: str = ""
-
-
-def parse_body(body: str) -> list[Part]:
-    """The parts of a body in order. Raises MalformedBody."""
-    return list(_parts(body))
-
-
-def _parts(body: str) -> Iterator[Part]:
-    at = 0
-    while True:
-        opened = body.find(_OPEN, at)
-        if opened < 0:
-            if at < len(body):
-                yield Part(body[at:], "")
-            return
-        if opened > at:
-            yield Part(body[at:opened], "")
-        if body.startswith(_OPEN, opened + 2):
-            yield Part(_OPEN, "")
-            at = opened + 4
-            continue
-        slot = _SLOT.match(body, opened)
-        if slot is None:
-            line = body.count("\n", 0, opened) + 1
-            raise MalformedBody(f"has a {{{{ in its line {line} that is neither {{{{name}}}} nor the literal {{{{{{{{")
-        yield Part("", slot[1])
-        at = slot.end()
+    cause: str = ""
 
 
 def render_template(
@@ -94,10 +51,11 @@ def render_template(
     template = policies.templates.get(ref)
     if template is None:
         return Rendered(reason=Render.TEMPLATE_NOT_FOUND)
-    detail = _fault(template, variables)
-    if not detail:
+    parts = parse_body(template.body)
+    cause = _fault(template, parts, variables)
+    if not cause:
         try:
-            prompt, stable = _fill(template, variables)
+            prompt, stable = _fill(template, parts, variables)
             framed = (tenant, template.ref, template.revision, stable)
             return Rendered(
                 reason=Render.OK,
@@ -107,11 +65,11 @@ def render_template(
                 revision=template.revision,
             )
         except UnicodeEncodeError:
-            detail = "not_text"
-    return Rendered(reason=Render.RENDER_ERROR, revision=template.revision, detail=detail)
+            cause = "not_text"
+    return Rendered(reason=Render.RENDER_ERROR, revision=template.revision, cause=cause)
 
 
-def _fault(template: PromptTemplate, variables: Mapping[str, str]) -> str:
+def _fault(template: PromptTemplate, parts: Sequence[Part], variables: Mapping[str, str]) -> str:
     """What is wrong with the variables, before anything is built of them."""
     if len(variables) > VARIABLES_MAX:
         return "too_large"
@@ -121,7 +79,7 @@ def _fault(template: PromptTemplate, variables: Mapping[str, str]) -> str:
     if any(slot.required and slot.name not in variables for slot in template.slots):
         return "missing_slot"
     size = 0
-    for part in parse_body(template.body):
+    for part in parts:
         size += _bytes(part.text if not part.slot else variables.get(part.slot, ""))
         if size > OUTPUT_BYTES_MAX:
             return "too_large"
@@ -132,11 +90,11 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _fill(template: PromptTemplate, variables: Mapping[str, str]) -> tuple[str, str]:
+def _fill(template: PromptTemplate, parts: Sequence[Part], variables: Mapping[str, str]) -> tuple[str, str]:
     mutable = {slot.name for slot in template.slots if not slot.stable}
     filled: list[str] = []
     stable: str | None = None
-    for part in parse_body(template.body):
+    for part in parts:
         if stable is None and part.slot in mutable:
             stable = "".join(filled)
         filled.append(variables.get(part.slot, "") if part.slot else part.text)

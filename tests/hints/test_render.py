@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terraflow.core.reasons import Render
+from terraflow.hints.policy.body import MalformedBody, Part, parse_body
 from terraflow.hints.policy.policies import Policies, PromptTemplate, Slot
-from terraflow.hints.render import OUTPUT_BYTES_MAX, VARIABLES_MAX, MalformedBody, Part, parse_body, render_template
+from terraflow.hints.render import OUTPUT_BYTES_MAX, VARIABLES_MAX, render_template
 
 SLOTS = (
     Slot(name="role", stable=True, required=True),
@@ -81,7 +82,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("ref", "given_", "reason", "detail"), REFUSALS)
 def test_refusals(ref: str, given_: dict[str, str], reason: Render, detail: str) -> None:
     found = render_template(ref, given_, "acme", policies(BODY))
-    assert (found.reason, found.detail) == (reason, detail)
+    assert (found.reason, found.cause) == (reason, detail)
     assert (found.prompt, found.stable_prefix_hash, found.tenant_namespace) == (b"", b"", b"")
 
 

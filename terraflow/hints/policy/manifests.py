@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from terraflow.core.canonical import canonical
+from terraflow.hints.policy.body import MalformedBody, parse_body
 from terraflow.hints.policy.document import Document, Path, dotted, read_documents
 from terraflow.hints.policy.duration import parse_duration
 from terraflow.hints.policy.kinds import (
@@ -37,7 +38,6 @@ from terraflow.hints.policy.kinds import (
 )
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, PromptTemplate, Slot, Topology
 from terraflow.hints.policy.problems import PoliciesRefused, Problem
-from terraflow.hints.render import MalformedBody, parse_body
 from terraflow.hints.words import PROBE_TENANT
 
 REPLICAS_FILE = "replicas.yaml"
@@ -252,10 +252,7 @@ def _cache_policy(spec: CachePolicySpec) -> CachePolicy:
 def _template(found: PromptTemplateManifest, ref: str) -> PromptTemplate:
     metadata = {"namespace": found.metadata.namespace, "name": found.metadata.name}
     form = {"apiVersion": API_VERSION, "kind": "PromptTemplate", "metadata": metadata, "spec": found.spec}
-    slots = (
-        Slot(name=s.name, stable=s.type == "Stable", required=s.required, description=s.description)
-        for s in found.spec.slots
-    )
+    slots = (Slot(name=s.name, stable=s.type == "Stable", required=s.required) for s in found.spec.slots)
     return PromptTemplate(
         ref=ref,
         body=found.spec.body,
@@ -270,7 +267,6 @@ def _topology(found: PDTopologyManifest, ref: str) -> Topology:
         ref=ref,
         prefill_pools=_pools(found.spec.prefill_pools),
         decode_pools=_pools(found.spec.decode_pools),
-        accelerator_types=tuple(accelerator.name for accelerator in found.spec.accelerator_types),
         hash_scheme=said.get(HASH_SCHEME, ""),
         adapter=said.get(ADAPTER, ""),
         transport=said.get(TRANSPORT, TRANSPORTS[0]),
@@ -278,7 +274,4 @@ def _topology(found: PDTopologyManifest, ref: str) -> Topology:
 
 
 def _pools(pools: Iterable[PoolSpec]) -> tuple[Pool, ...]:
-    return tuple(
-        Pool(name=p.name, match_labels=p.match_labels, replicas=p.replicas, accelerator_type=p.accelerator_type)
-        for p in pools
-    )
+    return tuple(Pool(name=p.name, match_labels=p.match_labels, replicas=p.replicas) for p in pools)

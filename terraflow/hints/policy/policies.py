@@ -46,7 +46,6 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     stable: bool
     required: bool
-    description: str = ""
 
 
 class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +64,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     match_labels: Mapping[str, str]
     replicas: int = 0
-    accelerator_type: str = ""
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +73,6 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """`namespace/name`."""
     prefill_pools: tuple[Pool, ...]
     decode_pools: tuple[Pool, ...]
-    accelerator_types: tuple[str, ...] = ()
     hash_scheme: str = ""
     adapter: str = ""
     transport: str = "Direct"

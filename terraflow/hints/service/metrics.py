@@ -93,7 +93,7 @@ class Metrics(Collector):
         self.refused: Counter[str] = Counter()
         """Calls refused, by cause."""
         self.pd_routes: Counter[tuple[Lookup, str]] = Counter()
-        self.renders: Counter[Render] = Counter()
+        self.renders: Counter[tuple[Render, str]] = Counter()
         self.admitted = 0
         self.refreshed = 0
         self.quota_refused = 0
@@ -239,17 +239,18 @@ class Metrics(Collector):
         yield _counted("refused", "Calls and reports refused, by cause.", "cause", self.refused)
         yield _counted("events", "Events that producers published, by type.", "type", self.events)
         yield _counted("stream_dropped", "Messages that slow readers of streams lost.", "stream", self.stream_drops)
-        yield _counted("render_calls", "RenderTemplate calls by what was answered.", "reason_code", self.renders)
-        pd_routes = CounterMetricFamily(
-            "terraflow_hints_pd_route_calls",
-            "LookupPDRoute calls by answer and cause.",
-            labels=["reason_code", "cause"],
-        )
-        for (reason, cause), count in self.pd_routes.items():
-            pd_routes.add_metric([str(reason), cause], count)
-        yield pd_routes
+        for name, call, counts in (
+            ("render_calls", "RenderTemplate", self.renders),
+            ("pd_route_calls", "LookupPDRoute", self.pd_routes),
+        ):
+            answered = CounterMetricFamily(
+                f"terraflow_hints_{name}", f"{call} calls by answer and cause.", labels=["reason_code", "cause"]
+            )
+            for (reason, cause), count in list(counts.items()):
+                answered.add_metric([str(reason), cause], count)
+            yield answered
         open_streams = GaugeMetricFamily("terraflow_hints_streams_open", "Open streams by kind.", labels=["stream"])
-        for stream, count in self.streams_open.items():
+        for stream, count in list(self.streams_open.items()):
             open_streams.add_metric([stream], count)
         yield open_streams
         yield CounterMetricFamily(

@@ -207,7 +207,7 @@ class HintService:
         if not seen or longer(tenant, IDENTIFIER_BYTES_MAX):
             policies = Policies()
         rendered = render_template(request.template_ref, request.variables, tenant, policies, self._namespace_key)
-        self.metrics.renders[rendered.reason] += 1
+        self.metrics.renders[rendered.reason, rendered.cause] += 1
         return pb.RenderTemplateResponse(
             rendered_prompt=rendered.prompt,
             stable_prefix_hash=rendered.stable_prefix_hash,

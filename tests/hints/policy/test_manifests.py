@@ -109,7 +109,7 @@ def test_a_template_and_its_revision() -> None:
 """
     template = parsed(manifest("PromptTemplate", spec)).templates["acme/one"]
     assert template.slots == (
-        Slot(name="role", stable=True, required=True, description="Who speaks."),
+        Slot(name="role", stable=True, required=True),
         Slot(name="question", stable=False, required=False),
     )
     reordered = """# a comment
@@ -160,9 +160,8 @@ spec:
 """
     assert parsed(text).topologies["acme/pd"] == Topology(
         ref="acme/pd",
-        prefill_pools=(Pool(name="p", match_labels={"pool": "p"}, replicas=2, accelerator_type="a100"),),
+        prefill_pools=(Pool(name="p", match_labels={"pool": "p"}, replicas=2),),
         decode_pools=(Pool(name="d", match_labels={"pool": "d"}),),
-        accelerator_types=("a100",),
         hash_scheme="vllm",
         adapter="lora-1",
         transport="NIXL",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from terraflow.core.reasons import Lookup
+from terraflow.core.reasons import Lookup, Render
 from terraflow.hints.index.index import Index, TenantRule
 from terraflow.hints.live import LiveHints
 from terraflow.hints.rank import RankerConfig
@@ -125,3 +125,13 @@ def test_a_series_is_for_who_may_see_its_tenant_or_model(index: Index, labels: d
     may: Callable[[Caller], bool] = lambda caller: may_see(caller, sample, live)  # noqa: E731
     assert may(Caller(Binding(name="a", tenants=("acme",)))) is seen
     assert may(Caller(Binding(name="all", tenants=("*",))))
+
+
+async def test_answers_are_counted_with_their_cause(index: Index) -> None:
+    metrics = Metrics(index, CLOCK.monotonic)
+    metrics.renders[Render.RENDER_ERROR, "missing_slot"] += 2
+    metrics.pd_routes[Lookup.NO_HINT, "unknown_topology"] += 1
+    assert await values(metrics, "terraflow_hints_render_calls", "terraflow_hints_pd_route_calls") == {
+        ("terraflow_hints_render_calls_total", "missing_slot", "RENDER_ERROR"): 2,
+        ("terraflow_hints_pd_route_calls_total", "unknown_topology", "NO_HINT"): 1,
+    }
