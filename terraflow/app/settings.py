@@ -76,6 +76,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tenant_max: Positive = 128
     """Requests of one tenant, running and waiting: half of `running_max`, so that no tenant fills the plane alone.
     Where there is one tenant, raise it to `running_max` and `waiting_max` together."""
+    priority_age_ms: Positive = 5_000
+    """How much earlier a request must have arrived to go before one that is a priority higher: P3 is overtaken by what
+    arrives in the next 15 seconds, and by nothing after that."""
     health_faults_max: Positive = 5
     """A capability's faults in a row after which it rests."""
     health_rest_s: Positive = 10

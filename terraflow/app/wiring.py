@@ -28,7 +28,8 @@ from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
 from terraflow.evidence.highwater import check_marks
 from terraflow.evidence.proof import prove
-from terraflow.gateway.admission import Admission, AdmissionRule
+from terraflow.gateway.admission import Admission
+from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.http.service import Service, ServiceLimits
@@ -187,7 +188,9 @@ def _plane(
                 running_max=settings.running_max,
                 waiting_max=settings.waiting_max,
                 tenant_max=settings.tenant_max,
-            )
+                age_s=settings.priority_age_ms / 1000,
+            ),
+            clock,
         ),
         capacity=Capacity(),
         health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),

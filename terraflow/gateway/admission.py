@@ -1,140 +1,91 @@
-"""How many requests run and wait at once: in all, and of one tenant.
+"""The door of one process: requests wait at it, and `admission_queue` decides.
 
-1. At most `running_max` run. Others wait, at most `waiting_max` in all; one more is shed.
-2. A place that becomes free goes to the tenants that wait in turn, one request each, and inside a tenant to the highest
-   priority and then the earliest: however many requests one tenant has waiting, another's first is next but one.
-3. A tenant never has more than `tenant_max` running and waiting together. While that is below `running_max`, no tenant
-   fills the plane alone.
-4. A request whose deadline passes while it waits, or whose caller leaves, is out of the queue at once.
+1. Nothing here decides anything; it tells the queue the time, and wakes whom the queue has moved.
+2. One timer for all who wait, at the earliest of their deadlines.
+3. Whoever stops waiting, for whatever reason, is out of the queue at once, and a place that was given to it goes on to
+   the next.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
-from collections import deque
-from enum import Enum, auto
+from collections.abc import Sequence
 
-import msgspec
+from terraflow.gateway.admission_queue import AdmissionQueue, AdmissionRule, State, Ticket
+from terraflow.ports.runtime import Clock
 
-
-class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of rules 1 and 3."""
-
-    running_max: int
-    waiting_max: int
-    tenant_max: int
-
-
-class Admitted(Enum):
-    """What became of a request at the door."""
-
-    YES = auto()
-    SHED = auto()
-    TENANT_FULL = auto()
-    TOO_LATE = auto()
-
-
-_Waiting = tuple[int, int, asyncio.Future[None]]
-"""Priority, number of arrival, and what is resolved when its turn has come."""
+SWEEP_MIN_S = 0.005
+"""Sweeps are at least this far apart: one looks at everybody who waits, some 20 µs for 500."""
 
 
 class Admission:
-    """The door of one process."""
+    """Places for requests, taken with `enter` and given back with `leave`."""
 
-    def __init__(self, rule: AdmissionRule) -> None:
-        self._rule = rule
-        self._running = 0
-        self._by_tenant: dict[str, int] = {}
-        self._queues: dict[str, list[_Waiting]] = {}
-        self._turns: deque[str] = deque()
-        self._waiting = 0
-        self._arrivals = itertools.count()
+    def __init__(self, rule: AdmissionRule, clock: Clock) -> None:
+        self._queue = AdmissionQueue(rule)
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
 
     @property
     def running(self) -> int:
         """Requests inside now."""
-        return self._running
+        return self._queue.running
 
     @property
     def queued(self) -> int:
-        """Entries of the queue now, whoever they are of."""
-        return sum(map(len, self._queues.values()))
+        """Requests that wait now, whoever they are of."""
+        return self._queue.waiting
 
-    async def enter(self, tenant: str, priority: int, timeout_s: float) -> Admitted:
-        """Take a place, waiting for one at most `timeout_s`. Whoever gets YES MUST call `leave` once."""
-        if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
-            return Admitted.TENANT_FULL
-        if not timeout_s > 0:
-            return Admitted.TOO_LATE
-        if self._running < self._rule.running_max:
-            self._running += 1
-            self._count(tenant, 1)
-            return Admitted.YES
-        if self._waiting >= self._rule.waiting_max:
-            return Admitted.SHED
-        return await self._wait(tenant, priority, timeout_s)
+    @property
+    def limit(self) -> int:
+        """How many may run now."""
+        return self._queue.limit
 
-    async def _wait(self, tenant: str, priority: int, timeout_s: float) -> Admitted:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (priority, next(self._arrivals), turn)
-        queue = self._queues.get(tenant)
-        if queue is None:
-            queue = self._queues[tenant] = []
-            self._turns.append(tenant)
-        heapq.heappush(queue, waiting)
-        self._count(tenant, 1)
-        self._waiting += 1
+    async def enter(self, tenant: str, workload: str, priority: int, deadline: float) -> Ticket:
+        """Take a place, waiting for one until `deadline`, an instant of the clock's monotonic seconds. The ticket's
+        state is RUNNING, and whoever gets that MUST call `leave` once; or SHED, TENANT_FULL or TOO_LATE."""
+        now = self._clock.monotonic()
+        ticket, moved = self._queue.arrive(tenant, workload, priority, deadline, now)
+        if moved:
+            self._wake(moved)
+        if ticket.state is not State.WAITING:
+            return ticket
+        wake = ticket.wake = asyncio.get_running_loop().create_future()
+        self._sweep_by(deadline, now)
         try:
-            async with asyncio.timeout(timeout_s):
-                await turn
-        except BaseException as left:
-            self._count(tenant, -1)
-            if turn.done() and not turn.cancelled():
-                self._pass_on()
-            else:
-                self._give_up(tenant, waiting)
-            if isinstance(left, TimeoutError):
-                return Admitted.TOO_LATE
+            await wake
+        except BaseException:
+            self._wake(self._queue.withdraw(ticket, self._clock.monotonic()))
             raise
-        return Admitted.YES
+        return ticket
 
-    def leave(self, tenant: str) -> None:
-        """Give the place to the next in the queue, or free it."""
-        self._count(tenant, -1)
-        self._pass_on()
+    def leave(self, ticket: Ticket) -> None:
+        """Give the place back; whoever's turn it is gets it."""
+        self._wake(self._queue.leave(ticket, self._clock.monotonic()))
 
-    def _pass_on(self) -> None:
-        while self._turns:
-            tenant = self._turns.popleft()
-            queue = self._queues[tenant]
-            _, _, turn = heapq.heappop(queue)
-            self._waiting -= 1
-            if queue:
-                self._turns.append(tenant)
-            else:
-                del self._queues[tenant]
-            if not turn.done():
-                turn.set_result(None)
+    def set_limit(self, limit: int) -> None:
+        """How many may run from now on; what runs already runs on."""
+        self._wake(self._queue.set_limit(limit, self._clock.monotonic()))
+
+    @staticmethod
+    def _wake(moved: Sequence[Ticket]) -> None:
+        for ticket in moved:
+            if not ticket.wake.done():
+                ticket.wake.set_result(None)
+
+    def _sweep_by(self, deadline: float, now: float) -> None:
+        if self._timer is not None:
+            if self._sweep_at <= deadline:
                 return
-        self._running -= 1
+            self._timer.cancel()
+        self._sweep_at = max(deadline, now + SWEEP_MIN_S)
+        self._timer = asyncio.get_running_loop().call_later(self._sweep_at - now, self._sweep)
 
-    def _give_up(self, tenant: str, waiting: _Waiting) -> None:
-        """Out of the queue, unless a place that was passed on has found it gone already."""
-        queue = self._queues.get(tenant, [])
-        if waiting not in queue:
-            return
-        self._waiting -= 1
-        queue.remove(waiting)
-        heapq.heapify(queue)
-        if not queue:
-            del self._queues[tenant]
-            self._turns.remove(tenant)
-
-    def _count(self, tenant: str, step: int) -> None:
-        count = self._by_tenant.get(tenant, 0) + step
-        if count:
-            self._by_tenant[tenant] = count
-        else:
-            self._by_tenant.pop(tenant, None)
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        self._wake(self._queue.sweep(now))
+        earliest = self._queue.next_deadline()
+        if earliest is not None:
+            self._sweep_by(earliest, now)

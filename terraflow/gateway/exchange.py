@@ -22,6 +22,7 @@ from terraflow.core.outcome import Refuse, Replay
 from terraflow.core.reasons import Governed
 from terraflow.core.types import DataClass, Instant, RequestId, SensitiveType
 from terraflow.evidence.record import Attempt
+from terraflow.gateway.admission_queue import Ticket
 from terraflow.gateway.flow import Flow
 from terraflow.gateway.running import Presence
 from terraflow.gateway.trial import Trial
@@ -43,7 +44,6 @@ class Exchange:
     """The request and everything decided about it. Amounts are micro-dollars, instants monotonic seconds."""
 
     __slots__ = (
-        "admitted",
         "answer",
         "answered_by",
         "attachments",
@@ -71,6 +71,7 @@ class Exchange:
         "mouth",
         "note_only",
         "original_request_id",
+        "place",
         "plan",
         "posting",
         "presence",
@@ -123,7 +124,7 @@ class Exchange:
         self.keyed = False
         # limit_rate, admit
         self.note_only = False
-        self.admitted = False
+        self.place: Ticket | None = None
         # classify
         self.findings: Findings | None = None
         self.attachments = False

@@ -66,8 +66,8 @@ def _let_go(plane: Plane, x: Exchange) -> None:
             plane.health.abandoned(x.held)
             plane.capacity.give_back(x.held)
     finally:
-        if x.admitted:
-            plane.admission.leave(x.caller.tenant)
+        if x.place is not None:
+            plane.admission.leave(x.place)
         plane.running.ended(x.request_id)
 
 
