@@ -85,7 +85,8 @@ def filled(blocks: int) -> LiveHints:
 def service(blocks: int) -> HintService:
     """The service that both servers have."""
     live = filled(blocks)
-    return HintService(live, Identities(), Metrics(live.index, live.clock.monotonic))
+    metrics = Metrics(live.index, live.clock.monotonic)
+    return HintService(live, Identities(), metrics, report_streams_max=1, watch_streams_max=1)
 
 
 async def serve_ours(blocks: int) -> None:

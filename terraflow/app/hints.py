@@ -40,11 +40,11 @@ from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.explaining import explain_routes
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
-from terraflow.hints.service.other_metrics import connection_families, feed_families
+from terraflow.hints.service.other_metrics import connection_families, feed_families, policy_families
 from terraflow.hints.service.pages import internal_routes, public_routes
-from terraflow.hints.service.policy_metrics import policy_families
 from terraflow.hints.service.rpcs import SERVICE, HintService
 from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
+from terraflow.hints.words import MESSAGE_BYTES_MAX
 from terraflow.ports.runtime import Clock
 
 log = logging.getLogger("terraflow.hints")
@@ -154,6 +154,7 @@ class RunningHints:
                 connections_max=settings.connections_max,
                 connections_per_address_max=settings.connections_per_address_max,
                 streams_max=settings.calls_per_connection_max,
+                message_bytes_max=MESSAGE_BYTES_MAX,
             ),
             tls=open_tls(settings),
             on_fault=_fault,

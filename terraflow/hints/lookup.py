@@ -1,7 +1,8 @@
 """One lookup, from its query to its answer: the contract's ten steps, one function a row of `STEPS`.
 
 1. The first step that knows the answer gives it; the deadline is looked at before each, and once more at the end.
-2. Nothing is changed but the LFU credit of a PREFIX_MATCH that is delivered: one to each key of each replica in it.
+2. Nothing is changed but the credit of a PREFIX_MATCH that is delivered: under LFU one to each key of each replica in
+   it, under LRU, where it only tells hot keys, one to each of the best replica's.
 3. A match that the floors leave nothing of never becomes TENANT_HOT, a chain that matched nothing neither.
 4. UNKNOWN_* beats affinity. It speaks of the caller's own tenant only.
 5. The adapter partitions keys and nothing else: replica counts, TENANT_HOT, affinity and UNKNOWN_* are blind to it.

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, PROMPT_TEXT_BYTES_MAX, TOKEN_IDS_MAX
+from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, PROMPT_TEXT_BYTES_MAX, TOKEN_IDS_MAX, longer
 
 
 class Query(msgspec.Struct, kw_only=True):
@@ -74,7 +74,6 @@ def too_large(query: Query) -> str:
         return "too many token ids"
     if len(query.prefix_hash) > IDENTIFIER_BYTES_MAX:
         return "prefix_hash is too long"
-    # A character is at most four bytes, so that short texts need no encoding to be counted.
     for text, most, what in (
         (query.prompt_text, PROMPT_TEXT_BYTES_MAX, "prompt_text is too long"),
         (query.tenant, IDENTIFIER_BYTES_MAX, "tenant_id is too long"),
@@ -82,7 +81,7 @@ def too_large(query: Query) -> str:
         (query.scheme, IDENTIFIER_BYTES_MAX, "hash_scheme is too long"),
         (query.adapter, IDENTIFIER_BYTES_MAX, "adapter_id is too long"),
     ):
-        if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
+        if longer(text, most):
             return what
     return ""
 

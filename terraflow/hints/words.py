@@ -20,11 +20,19 @@ TOKEN_IDS_MAX = 1 << 20
 PROMPT_TEXT_BYTES_MAX = 1 << 20
 BLOCKS_MAX = 1 << 16
 IDENTIFIER_BYTES_MAX = 1 << 16
-MESSAGE_BYTES_MAX = 4 << 20
 """What one message may hold. More is NO_HINT on a lookup, and dropped and counted on ingest."""
+MESSAGE_BYTES_MAX = 4 << 20
+"""What a message may be; a larger one is refused by the server before it is read (RESOURCE_EXHAUSTED)."""
 
 STAMP_SKEW_MAX_S = 5.0
 """How far a producer's stamp may move a receive time, either way; never by more than a tenth of the TTL."""
+
+
+def longer(text: str, bytes_max: int) -> bool:
+    """Whether the text has more than so many bytes as UTF-8; short ones are not encoded to find out."""
+    return len(text) * 4 > bytes_max and (
+        len(text) > bytes_max or len(text.encode("utf-8", "surrogatepass")) > bytes_max
+    )
 
 
 class Scope(NamedTuple):

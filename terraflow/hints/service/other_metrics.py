@@ -1,5 +1,5 @@
-"""What others count, for a scrape: feeds (every counter, whether the engine is there, where streams stand) and the
-gRPC port's connections."""
+"""What others count, for a scrape: feeds (every counter, whether the engine is there, where streams stand), the gRPC
+port's connections, and what is wrong with the policies' folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.settings import FeedSettings
+from terraflow.hints.policy.folder import PolicyFolder
 
 LABELS = ("tenant_id", "model", "replica")
 
@@ -52,3 +53,12 @@ def connection_families(tally: Counter[str]) -> Iterator[Family]:
     for event, count in sorted(tally.items()):
         family.add_metric([event], count)
     yield family
+
+
+def policy_families(folder: PolicyFolder) -> Iterator[Family]:
+    """How many places of the folder are wrong; while there are any, what was in force before still is."""
+    yield GaugeMetricFamily(
+        "terraflow_hints_policy_problems",
+        "What keeps the policies' folder from being put in force.",
+        len(folder.problems),
+    )

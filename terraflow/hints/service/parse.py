@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from terraflow.hints.lookup import Query
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier
+from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier, longer
 
 PIECE_HASHES = 1_024
 """What the index takes in within a millisecond."""
@@ -25,11 +25,6 @@ COUNT_MAX = 2**31 - 1
 
 Dropped = Counter[str]
 """Entries and reports that were left out, by cause."""
-
-
-def longer(text: str, bytes_max: int) -> bool:
-    """Whether the text has more than so many bytes; short ones are not encoded to find out."""
-    return len(text) * 4 > bytes_max and (len(text) > bytes_max or len(text.encode("utf-8", "replace")) > bytes_max)
 
 
 def _any_longer(*texts: str) -> bool:

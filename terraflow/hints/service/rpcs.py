@@ -23,15 +23,13 @@ from terraflow.hints.render import render_template
 from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import NOBODY, Identities
 from terraflow.hints.service.metrics import Metrics
-from terraflow.hints.service.parse import longer, parse_query
+from terraflow.hints.service.parse import parse_query
 from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
 from terraflow.hints.service.writes import Writes
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier
+from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier, longer
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
-REPORT_STREAMS_MAX = 1_024
-WATCH_STREAMS_MAX = 64
 LONG_TEXT = 2_048
 """Characters that are tokenized within a millisecond, more or less."""
 TOKENIZING_MAX = 16
@@ -60,8 +58,8 @@ class HintService:
         *,
         namespace_key: bytes | None = None,
         remember: bool = False,
-        report_streams_max: int = REPORT_STREAMS_MAX,
-        watch_streams_max: int = WATCH_STREAMS_MAX,
+        report_streams_max: int,
+        watch_streams_max: int,
     ) -> None:
         """`remember`: what is answered counts as sent, in the assignment memory."""
         self.live = live

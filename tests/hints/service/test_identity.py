@@ -176,7 +176,8 @@ async def test_a_token_that_expires_ends_its_stream() -> None:
 async def test_a_readers_streams_end_when_its_token_does() -> None:
     clock = SetClock(int(NOW * 1e6))
     live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
-    service = HintService(live, Identities(keys=[KEY.public_key()]), Metrics(live.index, clock.monotonic))
+    identities, metrics = Identities(keys=[KEY.public_key()]), Metrics(live.index, clock.monotonic)
+    service = HintService(live, identities, metrics, report_streams_max=1, watch_streams_max=1)
     call = Asked(f"Bearer {token()}")
     entry = Entry("", [b"a"], [1], 1)
     report = Report(replica="r", model="m", tenant="acme", scheme="s", entries=(entry,))

@@ -11,12 +11,11 @@ from terraflow.hints.service.parse import (
     COUNT_MAX,
     PIECE_HASHES,
     cumulative,
-    longer,
     parse_query,
     parse_reports,
 )
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier
+from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier, longer
 
 NOW_US = 1_700_000_000_000_000
 
