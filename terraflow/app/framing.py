@@ -22,7 +22,8 @@ FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host", b"expect"
 PIPELINE_MAX = 16
 """Requests that wait behind one of the same connection: clients that pipeline at all keep to fewer."""
 
-_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+"""A name as hosts have them, or an address: of what a URI may hold beyond, some is read as the end of the name."""
 _ABSOLUTE = re.compile(rb"https?://([^/?#@]+)(/[^?#]*)?(?:\?[^#]*)?", re.IGNORECASE)
 
 

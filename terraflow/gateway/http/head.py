@@ -1,8 +1,8 @@
 """A request's head, read so that no two readers can understand it differently.
 
 1. Refused before anything else: more than 100 headers or 16 KiB of them, a second Host, Authorization, x-api-key,
-   Content-Length, Content-Type or Idempotency-Key, two credentials that disagree, a path with an encoded slash or a
-   dot segment, a body that is encoded or is not JSON by its Content-Type.
+   Content-Length, Content-Type, Content-Encoding or Idempotency-Key, two credentials that disagree, a path with an
+   encoded slash or a dot segment, a body that is encoded or is not JSON by its Content-Type.
 2. `x-terraflow-*` names are the plane's: an unknown one, or a second of one, is refused.
 3. Values never appear in an error.
 """
@@ -22,7 +22,17 @@ from terraflow.gateway.exchange import Declared
 HEADERS_MAX = 100
 HEAD_BYTES_MAX = 16 * 1024
 
-_ONCE = frozenset((b"host", b"authorization", b"x-api-key", b"content-length", b"content-type", b"idempotency-key"))
+_ONCE = frozenset(
+    (
+        b"host",
+        b"authorization",
+        b"x-api-key",
+        b"content-length",
+        b"content-type",
+        b"content-encoding",
+        b"idempotency-key",
+    )
+)
 _OURS = b"x-terraflow-"
 _KNOWN = frozenset(_OURS + name for name in (b"workload", b"data-class", b"sensitive-types", b"deadline-ms"))
 _WORKLOAD = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
