@@ -95,7 +95,7 @@ def _summary(verdict: dict[str, Any]) -> str:
     lines = [
         f"VERIFIED  {verdict['origin']}: {verdict['size']} records, root {verdict['root']}",
         f"          requests {verdict['intents']}, ended {verdict['outcomes']}, open {verdict['open']};"
-        f" checkpoints {verdict['checkpoints']}; files {verdict['files']}",
+        f" feedbacks {verdict['feedbacks']}; checkpoints {verdict['checkpoints']}; files {verdict['files']}",
     ]
     if verdict["previous_size"] is not None:
         lines.append(f"          continues the earlier checkpoint of {verdict['previous_size']} records")

@@ -1,4 +1,5 @@
-"""What is recorded of a governed request: two leaves, `intent` before anything runs and `outcome` at its end.
+"""What is recorded of a governed request: two leaves, `intent` before anything runs and `outcome` at its end; and
+one more, `feedback`, for each time that its application says how good the answer was.
 
 1. Facts, never content: digests, sizes, classes, codes, counts, costs. What names a thing is its id in the bundle.
 2. Every fact that the policy table reads is there, so that a decision can be asked again from the record and the
@@ -214,6 +215,20 @@ class Outcome(_Row, frozen=True, tag="outcome", tag_field="kind"):
     detached: Detached | None = None
 
 
+class Feedback(_Row, frozen=True, tag="feedback", tag_field="kind"):
+    """What the application said of a request that had ended: `rating` is `up` or `down`, `score` 0 to 100, `labels`
+    words of the plane's own list, in order. The newest of a request counts."""
+
+    schema: int
+    request_id: str
+    tenant: str
+    time: str
+    application: str
+    rating: str | None = None
+    score: int | None = None
+    labels: tuple[str, ...] = ()
+
+
 Record = Intent | Outcome
 LONGEST: dict[type[Intent] | type[Outcome], tuple[str, ...]] = {Intent: ("policy",), Outcome: ("attempts",)}
 TABLES: dict[type[Intent] | type[Outcome], tuple[str, ...]] = {
@@ -288,6 +303,9 @@ def _unpacked(detached: Detached) -> dict[str, object]:
 
 
 _decoder = msgspec.json.Decoder(Record)
+
+encode_feedback = canonical
+decode_feedback = msgspec.json.Decoder(Feedback).decode
 
 
 def digest(raw: bytes) -> str:

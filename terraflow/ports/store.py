@@ -36,7 +36,8 @@ class StoreConflict(Exception):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One leaf to append to a tenant's log: `kind` is `intent` or `outcome`, `data` its canonical JSON."""
+    """One leaf to append to a tenant's log: `kind` is `intent`, `outcome` or `feedback`, `data` its
+    canonical JSON."""
 
     tenant: str
     application: str
@@ -268,6 +269,7 @@ class Store(Protocol):
         key: KeyOutcome | None = None,
     ) -> None:
         """Append the outcome, resolve what is still reserved, keep the answer, end the key; one transaction.
+        Of a request that has ended already, append what is said of it since.
 
         An answer MAY be left out, or older ones dropped for it, where the store's bound on answers is reached.
         """

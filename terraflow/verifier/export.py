@@ -52,6 +52,7 @@ class Report(NamedTuple):
     root: str
     intents: int
     outcomes: int
+    feedbacks: int
     open: int
     checkpoints: int
     files: int
@@ -100,6 +101,7 @@ def verify_export(
         root=checkpoint.root.hex(),
         intents=len(seen.intents),
         outcomes=len(seen.outcomes),
+        feedbacks=seen.feedbacks,
         open=len(seen.intents) - len(seen.outcomes),
         checkpoints=len(history),
         files=len(digests) + 1,
@@ -195,6 +197,7 @@ class _Seen:
         self._tenant = tenant
         self.intents: set[bytes] = set()
         self.outcomes: set[bytes] = set()
+        self.feedbacks = 0
 
     def add(self, part: Checked) -> None:
         for joined, seen in ((part.intents, self.intents), (part.outcomes, self.outcomes)):
@@ -207,6 +210,10 @@ class _Seen:
         orphans = set(_ids(part.outcomes)) - self.intents
         if orphans:
             raise Refused(RECORDS, "has an outcome without an intent before it", self._name(min(orphans)))
+        early = set(_ids(part.feedbacks)) - self.outcomes
+        if early:
+            raise Refused(RECORDS, "has feedback without an outcome before it", self._name(min(early)))
+        self.feedbacks += len(part.feedbacks) // 16
 
     def _name(self, number: bytes) -> RecordName:
         return RecordName(self._tenant, None, f"req_{number.hex()}")

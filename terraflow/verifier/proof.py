@@ -55,18 +55,19 @@ def verify_answer(raw: bytes, key: LogKey) -> Proven:
     try:
         answer = json.loads(raw)
         request_id, parts = answer["request_id"], list(answer["records"])
-        shown = {"intent": answer["decision"], "outcome": answer["outcome"]}
+        shown = {"intent": answer["decision"], "outcome": answer["outcome"], "feedback": answer.get("feedback")}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Refused("answer", "is not evidence of a request") from None
     proven = [_verify_named(part, key, f"record {at}") for at, part in enumerate(parts)]
     records = {record["kind"]: whole(record, f"record {at}") for at, (record, _, _) in enumerate(proven)}
     if not proven or any(record["request_id"] != request_id for record, _, _ in proven):
         raise Refused("answer", "has records of another request, or none")
-    if len(records) != len(proven) or any(records.get(kind) != record for kind, record in shown.items()):
-        raise Refused("answer", "shows another decision or outcome than its records")
-    return Proven(
-        request_id, tuple(records), tuple(index for _, index, _ in proven), max(size for _, _, size in proven)
-    )
+    kinds, indexes = tuple(record["kind"] for record, _, _ in proven), tuple(index for _, index, _ in proven)
+    if list(indexes) != sorted(set(indexes)) or kinds.count("intent") > 1 or kinds.count("outcome") > 1:
+        raise Refused("answer", "has its records out of order or twice")
+    if any(records.get(kind) != record for kind, record in shown.items()):
+        raise Refused("answer", "shows another decision, outcome or feedback than its records")
+    return Proven(request_id, kinds, indexes, max(size for _, _, size in proven))
 
 
 def _verify_named(part: Any, key: LogKey, where: str) -> tuple[dict[str, Any], int, int]:

@@ -1,8 +1,9 @@
 """Records, checked a stretch at a time, so that several processes can share the work.
 
-1. An entry is canonical JSON of schema 1, of the log's own tenant, and is an `intent` or an `outcome`.
+1. An entry is canonical JSON of schema 1, of the log's own tenant, and is an `intent`, an `outcome` or a `feedback`.
 2. A request has one intent and at most one outcome, which comes after it. (An intent without an outcome is a
-   request that was running, and is counted as open.)
+   request that was running, and is counted as open.) Feedback on a request, any number of times, comes after its
+   outcome.
 3. Tables that a record holds packed, because they were too long for it, are those of the digest beside them.
 4. The bundle's hashes are the level-0 tile's, and its entries are the lines of the readable copy.
 """
@@ -47,6 +48,7 @@ class Checked(NamedTuple):
     tile_roots: bytes
     intents: bytes
     outcomes: bytes
+    feedbacks: bytes
 
 
 def check_stretch(stretch: Stretch) -> Checked:
@@ -79,7 +81,8 @@ def check_stretch(stretch: Stretch) -> Checked:
             hashes.append(joined)
             if len(joined) == TILE:
                 roots.append(perfect_root(joined))
-    return Checked(b"".join(hashes), b"".join(roots), b"".join(facts.intents), b"".join(facts.outcomes))
+    ids = [b"".join(numbers) for numbers in (facts.intents, facts.outcomes, facts.feedbacks)]
+    return Checked(b"".join(hashes), b"".join(roots), *ids)
 
 
 def name_record(tenant: str, index: int | None, entry: bytes) -> RecordName:
@@ -119,8 +122,10 @@ class _Facts:
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._ended: set[bytes] = set()
+        self._spoken_of: set[bytes] = set()
         self.intents: list[bytes] = []
         self.outcomes: list[bytes] = []
+        self.feedbacks: list[bytes] = []
 
     def add_all(self, entries: list[bytes], name: str, first: int) -> None:
         try:
@@ -150,10 +155,16 @@ class _Facts:
         number = bytes.fromhex(request_id[4:])
         kind = record.get("kind")
         if kind == "outcome":
+            if number in self._spoken_of:
+                return "is an outcome that comes after feedback on it"
             self._ended.add(number)
             self.outcomes.append(number)
+        elif kind == "feedback":
+            if number not in self._ended:
+                self._spoken_of.add(number)
+            self.feedbacks.append(number)
         elif kind != "intent":
-            return "is neither an intent nor an outcome"
+            return "is neither an intent nor an outcome nor a feedback"
         elif number in self._ended:
             return "is an intent that comes after its outcome"
         else:

@@ -89,7 +89,7 @@ def test_an_export_of_the_plane_is_verified_with_the_key_that_the_plane_prints(
     done = terraflow("verify", str(exported), "--key", str(tmp_path / "key"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("VERIFIED  terraflow.acme/evidence: 300 records, root ")
-    assert "requests 152, ended 148, open 4; checkpoints 2; files 9" in done.stdout
+    assert "requests 152, ended 148, open 4; feedbacks 0; checkpoints 2; files 9" in done.stdout
 
 
 def test_an_earlier_checkpoint_is_continued_or_not(workspace: Workspace, exported: Path, tmp_path: Path) -> None:

@@ -84,6 +84,13 @@ def outcome(number: int, tenant: str = TENANT) -> record.Outcome:
     )
 
 
+def feedback(number: int, tenant: str = TENANT) -> record.Feedback:
+    """What was said of the request with this number."""
+    at = record.rfc3339(Instant(START + number * 1_371 + 90_000))
+    ids = {"request_id": request_id(number), "tenant": tenant, "application": "app_support"}
+    return record.Feedback(schema=record.SCHEMA, time=at, rating="up", labels=("helpful",), **ids)
+
+
 def entries(tenant: str = TENANT) -> Iterator[bytes]:
     """Entries without end."""
     return (entry_at(index, tenant) for index in itertools.count())

@@ -17,7 +17,7 @@ from terraflow.evidence.merkle import TileMissing
 from terraflow.verifier.export import verify_export
 from terraflow.verifier.formats import Refused, parse_key
 from tests.evidence.ledger import SqliteLedger
-from tests.evidence.sample import KEY, TENANT, VERIFIER_KEY, entries, export_of, intent, ledger_of
+from tests.evidence.sample import KEY, TENANT, VERIFIER_KEY, entries, export_of, feedback, intent, ledger_of, outcome
 from trust.evidence_flips import flip
 
 SIZES = (1, 256, 300, 700)
@@ -56,6 +56,45 @@ def test_decisions_of_very_many_capabilities_are_exported_and_accepted(tmp_path:
     write_export(ledger, TENANT, tmp_path, KEY)
     assert verify_export(tmp_path, LOG_KEY).open == 6
     assert b'"packed":' in (tmp_path / "records.jsonl").read_bytes()
+
+
+SAID = record.encode_feedback(feedback(0))
+INTENT, OUTCOME = record.encode(intent(0)), record.encode(outcome(0))
+
+
+@pytest.mark.parametrize("between", [0, 16 * 256])
+def test_feedback_is_accepted_after_its_outcome(between: int, tmp_path: Path) -> None:
+    others = [record.encode(intent(number)) for number in range(1, between + 1)]
+    _export([INTENT, OUTCOME, *others, SAID, SAID], tmp_path)
+    report = verify_export(tmp_path, LOG_KEY)
+    assert (report.intents, report.outcomes, report.feedbacks, report.open) == (1 + between, 1, 2, between)
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        ([INTENT, SAID, OUTCOME], "comes after feedback"),
+        ([SAID, INTENT, OUTCOME], "comes after feedback"),
+        ([INTENT, SAID], "has feedback without an outcome"),
+        ([SAID], "has feedback without an outcome"),
+    ],
+)
+@pytest.mark.parametrize("between", [0, 16 * 256])
+def test_feedback_before_its_outcome_is_refused(log: list[bytes], what: str, between: int, tmp_path: Path) -> None:
+    others = [record.encode(intent(number)) for number in range(1, between + 1)]
+    _export([*log[:2], *others, *log[2:]], tmp_path)
+    if between and len(log) == 3:
+        what = "has feedback without an outcome"
+    with pytest.raises(Refused, match=what) as refused:
+        verify_export(tmp_path, LOG_KEY)
+    assert refused.value.record is not None and refused.value.record.request_id == feedback(0).request_id
+
+
+def _export(log: list[bytes], directory: Path) -> None:
+    ledger = SqliteLedger()
+    ledger.append(TENANT, log)
+    Integrator(ledger, KEY).step(TENANT)
+    write_export(ledger, TENANT, directory, KEY)
 
 
 def test_many_processes_come_to_the_same_report(tmp_path: Path) -> None:

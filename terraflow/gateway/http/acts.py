@@ -1,4 +1,4 @@
-"""The acts of the model API on a request that was made before: cancelling it.
+"""The acts of the model API on a request that was made before: cancelling it, saying how good its answer was.
 
 1. An application acts on its own requests; another's looks like one that does not exist.
 2. An act is no governed request: it has a request id of its own, and no reason header.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import msgspec
 
-from terraflow.core.outcome import Refuse
+from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import usd
 from terraflow.evidence import record
+from terraflow.gateway import feedback
 from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
-from terraflow.ports.store import KeyHolder
+from terraflow.ports.store import Entry, KeyHolder
 
 CANCEL_WAIT_S = 5.0
 """How long a cancellation waits for its request's end: what was used is posted and recorded in milliseconds."""
+
+FEEDBACKS_MAX = 16
+"""Feedbacks that are kept of one request: a mind is changed now and then, and a log is for ever."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +46,28 @@ async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -
         "cost_usd": None if outcome is None else usd(outcome.cost_micro_usd),
     }
     return Reply(202 if outcome is None else 200, request_id_headers(CHAT, request_id), _encode(body))
+
+
+async def give_feedback(plane: Plane, caller: KeyHolder, request_id: str, named: str, raw: bytes) -> Reply | Refuse:
+    """Record what the application says of a request that has ended: INVALID_REQUEST for what is not of the shape, or
+    one too many; REQUEST_NOT_FOUND for any that has not ended. What was said last is not recorded again."""
+    said = feedback.parse(raw)
+    if isinstance(said, Refuse):
+        return said
+    entries = await plane.store.find_entries(caller.tenant, caller.application, named)
+    if not any(entry.kind == "outcome" for entry in entries):
+        return Refuse(reason=ModelApi.REQUEST_NOT_FOUND)
+    before = [entry for entry in entries if entry.kind == "feedback"]
+    kept = None if not before else record.decode_feedback(before[-1].data)
+    if kept is None or feedback.said_by(kept) != said:
+        if len(before) >= FEEDBACKS_MAX:
+            rule = f"must not be another: of one request {FEEDBACKS_MAX} are kept"
+            return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field="body", rule=rule),))
+        kept = feedback.recorded(said, caller.tenant, caller.application, named, plane.clock.now())
+        data = record.encode_feedback(kept)
+        await plane.store.finish((Entry(caller.tenant, caller.application, named, "feedback", data),))
+    body = {"object": "feedback", "request_id": named, "time": kept.time, **msgspec.structs.asdict(said)}
+    return Reply(200, request_id_headers(CHAT, request_id), _encode(body))
 
 
 async def _outcome(plane: Plane, caller: KeyHolder, named: str) -> record.Outcome | None:

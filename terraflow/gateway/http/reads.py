@@ -100,6 +100,7 @@ async def evidence(
         "tenant": caller.tenant,
         "decision": named_parts.get("intent"),
         "outcome": named_parts.get("outcome"),
+        "feedback": named_parts.get("feedback"),
         "records": records,
     }
     return _ok(body, request_id)

@@ -22,6 +22,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
+from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, reads
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
@@ -182,11 +183,12 @@ async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None
     return await answer_governed(service.plane, mouth, x, arrived.wire)
 
 
-async def _read(wire: Wire, limits: ServiceLimits) -> bytes | Refuse:
+async def _read(wire: Wire, limits: ServiceLimits, bytes_max: int | None = None) -> bytes | Refuse:
+    bytes_max = limits.body_bytes_max if bytes_max is None else min(bytes_max, limits.body_bytes_max)
     try:
-        return await wire.read_body(limits.body_bytes_max, limits.body_timeout_s)
+        return await wire.read_body(bytes_max, limits.body_timeout_s)
     except BodyTooLarge:
-        return invalid_request("body", f"must be at most {limits.body_bytes_max} bytes")
+        return invalid_request("body", f"must be at most {bytes_max} bytes")
     except BodyTooSlow:
         return invalid_request("body", "must arrive in time")
     except BodyMalformed:
@@ -218,13 +220,24 @@ async def _cancel(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     return await acts.cancel(service.plane, arrived.caller, arrived.request_id, arrived.argument)
 
 
+async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+    declared = parse_declared(arrived.head)
+    if isinstance(declared, Refuse):
+        return declared
+    raw = await _read(arrived.wire, service.limits, FEEDBACK_BYTES_MAX)
+    if isinstance(raw, Refuse):
+        return raw
+    return await acts.give_feedback(service.plane, arrived.caller, arrived.request_id, arrived.argument, raw)
+
+
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
-    ("POST",   "/v1/chat/completions"): Route(_governed, CHAT),
-    ("GET",    "/v1/models"):           Route(_models,   CHAT),
-    ("GET",    "/v1/models/*"):         Route(_model,    CHAT),
-    ("GET",    "/v1/evidence/*"):       Route(_evidence, CHAT),
-    ("DELETE", "/v1/requests/*"):       Route(_cancel,   CHAT),
+    ("POST",   "/v1/chat/completions"):    Route(_governed, CHAT),
+    ("GET",    "/v1/models"):              Route(_models,   CHAT),
+    ("GET",    "/v1/models/*"):            Route(_model,    CHAT),
+    ("GET",    "/v1/evidence/*"):          Route(_evidence, CHAT),
+    ("DELETE", "/v1/requests/*"):          Route(_cancel,   CHAT),
+    ("POST",   "/v1/requests/*/feedback"): Route(_feedback, CHAT),
 }
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)
