@@ -613,7 +613,7 @@ class ModelApi(_Code):
         "Take the id from x-terraflow-request-id, and use a key of the application that sent the request.",
     )
     REVIEW_NOT_FOUND = _row(
-        "REVIEW_NOT_FOUND", 404, Kind.RESPONSE, STOP, PLANNED,
+        "REVIEW_NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,
         "The calling application has no held answer under this review id.",
         "Use the value of x-terraflow-review-id from the held response, unchanged.",
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
+import anthropic
+import openai
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi
@@ -46,6 +50,48 @@ def test_the_models_of_a_key(site: Site) -> None:
     ]
     theirs = site.caller_with(site.folder.issue_key("umbra"))
     assert [entry["id"] for entry in theirs.get("/models").json()["data"]] == ["theirs", "two"]
+
+
+def test_models_are_read_by_either_vendors_client(site: Site) -> None:
+    base, key = site.plane.base_url, site.caller.api_key
+    with (
+        openai.OpenAI(base_url=base, api_key=key) as first,
+        anthropic.Anthropic(base_url=base[:-3], api_key=key) as other,
+    ):
+        assert [model.id for model in first.models.list()] == ["plain", "one"]
+        listed = other.models.list(limit=1)
+        assert [(model.id, model.type, model.display_name) for model in listed] == [
+            ("plain", "model", "plain"),
+            ("one", "model", "one"),
+        ]
+        assert (listed.has_more, listed.first_id, listed.last_id) == (False, "plain", "one")
+        assert first.models.retrieve("one").created == int(other.models.retrieve("one").created_at.timestamp())
+
+
+@pytest.mark.parametrize("named", ["two", "nothing", CANARY])
+def test_a_model_of_nobodys(named: str, site: Site, checks: Checks) -> None:
+    checks.ungoverned(site.caller.get(f"/models/{named}"), ModelApi.NOT_FOUND)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/one", "/v1/reviews/rev_0", "/v1/nothing"])
+def test_head_is_get_without_a_body(path: str, site: Site) -> None:
+    key = {"Authorization": f"Bearer {site.caller.api_key}"}
+    place = urlsplit(site.plane.base_url).netloc
+    got, heads = [], []
+    for method, found in (("GET", got), ("HEAD", heads), ("HEAD", heads)):
+        connection = http.client.HTTPConnection(place, timeout=10)
+        connection.request(method, path, headers=key)
+        response = connection.getresponse()
+        body = response.read()
+        found.append((response.status, response.headers["content-length"], response.headers["content-type"]))
+        assert len(body) == (int(response.headers["content-length"]) if method == "GET" else 0)
+        connection.close()
+    assert heads == got * 2
+
+
+@pytest.mark.parametrize("named", ["rev_" + "0" * 32, CANARY, "*"])
+def test_nothing_is_held_for_review_yet(named: str, site: Site, checks: Checks) -> None:
+    checks.ungoverned(site.caller.get(f"/reviews/{named}"), ModelApi.REVIEW_NOT_FOUND)
 
 
 def test_evidence_is_read_by_its_application_alone(site: Site, checks: Checks) -> None:

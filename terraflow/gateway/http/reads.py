@@ -12,6 +12,7 @@ import msgspec
 from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
 from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply
@@ -35,12 +36,15 @@ def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply | Refuse:
     """The workloads that the application may call, and the capabilities that their contracts allow and that are there
     to be used.
 
-    OpenAI's list shape; `owned_by` says which of the two an entry is.
+    OpenAI's list shape and Anthropic's in one, always a single page; `owned_by` says which of the two an entry is.
     """
     listed = _models_of(plane, caller)
     if isinstance(listed, Refuse):
         return listed
-    return _ok({"object": "list", "data": listed}, request_id)
+    ids = [entry["id"] for entry in listed] or [None]
+    return _ok(
+        {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}, request_id
+    )
 
 
 def model(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply | Refuse:
@@ -61,15 +65,23 @@ def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse
     workloads = [bundle.workloads[key] for name in entitled if (key := (caller.tenant, name)) in bundle.workloads]
     allowed = sorted({name for workload in workloads for name in workload.contract.capabilities})
     usable = [name for name in allowed if (c := bundle.capabilities[name]).enabled and plane.providers.ready(c)]
-    created = bundle.issued_at // 1_000_000
     return [
-        *(_entry(workload.id, created, "workload") for workload in workloads),
-        *(_entry(name, created, "capability") for name in usable),
+        *(_entry(workload.id, bundle.issued_at, "workload") for workload in workloads),
+        *(_entry(name, bundle.issued_at, "capability") for name in usable),
     ]
 
 
-def _entry(name: str, created: int, owned_by: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": created, "owned_by": owned_by}
+def _entry(name: str, created: Instant, owned_by: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created // MICRO,
+        "owned_by": owned_by,
+        "type": "model",
+        "display_name": name,
+        "created_at": record.rfc3339(created),
+        "lifecycle": "active",
+    }
 
 
 async def evidence(
@@ -104,6 +116,11 @@ async def evidence(
         "records": records,
     }
     return _ok(body, request_id)
+
+
+def review() -> Refuse:
+    """REVIEW_NOT_FOUND: no contract can hold an answer yet, so there is none."""
+    return Refuse(reason=ModelApi.REVIEW_NOT_FOUND)
 
 
 def _ok(body: dict[str, Any], request_id: str) -> Reply:

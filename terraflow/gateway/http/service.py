@@ -136,7 +136,8 @@ class Service:
         visit.caller = caller
         visit.request_id = request_id = self.plane.ids.request_id()
         name, argument = _split(path)
-        route = ROUTES.get((wire.method, name))
+        # HEAD is GET without the body, which the wire leaves out.
+        route = ROUTES.get(("GET" if wire.method == "HEAD" else wire.method, name))
         if route is None:
             return Refuse(reason=ModelApi.NOT_FOUND)
         return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
@@ -216,6 +217,10 @@ async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None
     return await reads.evidence(plane, reader, arrived.caller, arrived.request_id, arrived.argument)
 
 
+async def _review(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+    return reads.review()
+
+
 async def _cancel(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     return await acts.cancel(service.plane, arrived.caller, arrived.request_id, arrived.argument)
 
@@ -236,6 +241,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET",    "/v1/models"):              Route(_models,   CHAT),
     ("GET",    "/v1/models/*"):            Route(_model,    CHAT),
     ("GET",    "/v1/evidence/*"):          Route(_evidence, CHAT),
+    ("GET",    "/v1/reviews/*"):           Route(_review,   CHAT),
     ("DELETE", "/v1/requests/*"):          Route(_cancel,   CHAT),
     ("POST",   "/v1/requests/*/feedback"): Route(_feedback, CHAT),
 }
