@@ -83,6 +83,13 @@ class Request(_Row, frozen=True):
     idempotency_key_digest: str | None = None
 
 
+class Run(_Row, frozen=True):
+    """The run that the caller said the request belongs to, and the budget that it declared for the whole run."""
+
+    id: str
+    budget_micro_usd: int | None = None
+
+
 class PolicyRow(_Row, frozen=True):
     """One capability as the policy saw it: its exclusion (None: permitted), and its condition at that instant.
 
@@ -135,6 +142,7 @@ class Intent(_Row, frozen=True, tag="intent", tag_field="kind"):
     bundle: Bundle | None = None
     contract: Contract | None = None
     request: Request | None = None
+    run: Run | None = None
     policy: tuple[PolicyRow, ...] = ()
     plan: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from terraflow.contracts.routes import Condition, RequestFacts, Verdict
 from terraflow.contracts.schemas import Validator
 from terraflow.core.outcome import Refuse, Replay
 from terraflow.core.reasons import Governed
-from terraflow.core.types import DataClass, Instant, RequestId, SensitiveType
+from terraflow.core.types import DataClass, Instant, MicroUsd, RequestId, SensitiveType
 from terraflow.evidence.record import Attempt
 from terraflow.gateway.admission_queue import Ticket
 from terraflow.gateway.flow import Flow
@@ -38,6 +38,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     sensitive_types: frozenset[SensitiveType] = frozenset()
     deadline_ms: int | None = None
     idempotency_key: str | None = None
+    run_id: str | None = None
+    run_budget: MicroUsd | None = None
 
 
 class Exchange:

@@ -41,6 +41,9 @@ def intent_entry(plane: Plane, x: Exchange, reservation: Reservation | None) -> 
         if workload is None
         else record.Contract(id=workload.contract.id, version=workload.contract.version),
         request=request,
+        run=None
+        if x.declared.run_id is None
+        else record.Run(id=x.declared.run_id, budget_micro_usd=x.declared.run_budget),
         policy=tuple([_policy_row(x, verdict) for verdict in x.verdicts]),
         plan=() if x.plan is None else tuple([route.capability.id for route in x.plan.routes]),
         reserved_micro_usd=0 if reservation is None else reservation.amount,

@@ -44,6 +44,8 @@ def headers_of(
     data_class: str | None = None,
     types: str | None = None,
     deadline_ms: int | None = None,
+    run: str | None = None,
+    run_budget: str | None = None,
 ) -> dict[str, str]:
     """The plane's own headers, those that are given; `key` is an idempotency key."""
     named = {
@@ -52,6 +54,8 @@ def headers_of(
         "X-TerraFlow-Data-Class": data_class,
         "X-TerraFlow-Sensitive-Types": types,
         "X-TerraFlow-Deadline-Ms": None if deadline_ms is None else str(deadline_ms),
+        "X-TerraFlow-Run-Id": run,
+        "X-TerraFlow-Run-Budget-Usd": run_budget,
     }
     return {name: value for name, value in named.items() if value is not None}
 

@@ -16,7 +16,7 @@ import msgspec
 
 from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import ModelApi
-from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
+from terraflow.core.types import DATA_CLASSES, MICRO, SENSITIVE_TYPES, MicroUsd, parse_usd, usd
 from terraflow.gateway.exchange import Declared
 
 HEADERS_MAX = 100
@@ -34,8 +34,12 @@ _ONCE = frozenset(
     )
 )
 _OURS = b"x-terraflow-"
-_KNOWN = frozenset(_OURS + name for name in (b"workload", b"data-class", b"sensitive-types", b"deadline-ms"))
+_NAMES = (b"workload", b"data-class", b"sensitive-types", b"deadline-ms", b"run-id", b"run-budget-usd")
+_KNOWN = frozenset(_OURS + name for name in _NAMES)
 _WORKLOAD = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_RUN = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_RUN_RULE = "must be 1 to 128 of A-Z, a-z, 0-9, dot, dash, underscore and colon, and begin with a letter or digit"
+_RUN_BUDGET_MAX = MicroUsd(1_000_000_000 * MICRO)
 _DEADLINE = re.compile(rb"[1-9][0-9]{0,9}")
 _KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _JSON_TYPE = re.compile(rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
@@ -110,13 +114,33 @@ def parse_declared(head: Head) -> Declared | Refuse:
     types = frozenset(SENSITIVE_TYPES[word] for word in words if word in SENSITIVE_TYPES)
     if any(word not in SENSITIVE_TYPES for word in words):
         return Refuse(reason=ModelApi.INVALID_SENSITIVE_TYPE)
+    run_id, run_budget = values.get(b"x-terraflow-run-id"), values.get(b"x-terraflow-run-budget-usd")
+    if run_id is not None and _RUN.fullmatch(run_id) is None:
+        return invalid_request("x-terraflow-run-id", _RUN_RULE)
+    budget = None if run_budget is None else _run_budget(run_id, run_budget)
+    if isinstance(budget, Refuse):
+        return budget
     return Declared(
         workload=_text(workload),
         data_class=data_class,
         sensitive_types=types,
         deadline_ms=None if deadline is None else int(deadline),
         idempotency_key=_text(key),
+        run_id=_text(run_id),
+        run_budget=budget,
     )
+
+
+def _run_budget(run_id: bytes | None, said: bytes) -> MicroUsd | Refuse:
+    if run_id is None:
+        return invalid_request("x-terraflow-run-budget-usd", "must come with x-terraflow-run-id")
+    try:
+        amount = parse_usd(said.decode("latin-1"))
+    except ValueError:
+        return invalid_request("x-terraflow-run-budget-usd", "must be decimal dollars, with at most six places")
+    if amount > _RUN_BUDGET_MAX:
+        return invalid_request("x-terraflow-run-budget-usd", f"must be at most {usd(_RUN_BUDGET_MAX)}")
+    return amount
 
 
 def _text(value: bytes | None) -> str | None:
