@@ -19,12 +19,13 @@ BYTES_MAX = 4 * 1024 * 1024
 class Assembly:
     """What has come of an answer. `output_bytes` are the UTF-8 bytes of all that the model wrote."""
 
-    __slots__ = ("_choices", "_extras", "_keep", "output_bytes", "usage")
+    __slots__ = ("_choices", "_extras", "_keep", "_stop_sequence", "output_bytes", "usage")
 
     def __init__(self, *, keep: bool) -> None:
         self._keep = keep
         self._choices: dict[int, dict[str, Any]] = {}
         self._extras: dict[str, Any] = {}
+        self._stop_sequence: str | None = None
         self.output_bytes = 0
         self.usage: Usage | None = None
 
@@ -42,6 +43,8 @@ class Assembly:
             self._give_up()
         if self._keep and chunk.extras:
             self._extras.update(chunk.extras)
+        if chunk.stop_sequence is not None:
+            self._stop_sequence = chunk.stop_sequence
 
     def _join(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         index = choice["index"]
@@ -77,7 +80,9 @@ class Assembly:
         for choice in choices:
             for call in choice["message"].get("tool_calls") or ():
                 call.pop("index", None)
-        return Answer(choices=choices, usage=self.usage or Usage(), extras=self._extras)
+        return Answer(
+            choices=choices, usage=self.usage or Usage(), extras=self._extras, stop_sequence=self._stop_sequence
+        )
 
 
 def _written(delta: dict[str, Any]) -> int:

@@ -116,7 +116,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `document` is the parsed chat body as it will be sent on: strictly parsed JSON, without `model`, `stream`,
     `stream_options` and the fields that say how long an answer may be, which travel beside it. `audio`: some goes
-    in or is asked for, which has prices of its own.
+    in or is asked for, which has prices of its own. `extended`: it came in another shape than OpenAI's, and may hold the
+    extension fields of docs/adr/0019-extension-fields.md.
     """
 
     document: dict[str, Any]
@@ -131,6 +132,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     inline_bytes: int = 0
     attachment_tokens_max: int = 0
     audio: bool = False
+    extended: bool = False
 
     @property
     def input_bound(self) -> int:
@@ -175,24 +177,27 @@ class Answer(msgspec.Struct, kw_only=True):
     """A whole answer. `choices` are OpenAI chat choices: `index`, `message`, `finish_reason`, perhaps `logprobs`.
 
     `extras` holds the vendor's further top-level fields that clients know (`system_fingerprint`, `service_tier`).
-    `usage` is the vendor's, or `Usage.counted` where it named none.
+    `usage` is the vendor's, or `Usage.counted` where it named none. `stop_sequence` is the one that ended the only
+    choice, where the vendor says so.
     """
 
     choices: list[dict[str, Any]]
     usage: Usage
     extras: dict[str, Any] = {}
+    stop_sequence: str | None = None
 
 
 class Chunk(msgspec.Struct, kw_only=True):
     """A piece of a streamed answer. `choices` are OpenAI chunk choices: `index`, `delta`, `finish_reason`, …
 
     The vendor's usage comes as a chunk with `usage` set and usually no choices; a later one replaces an earlier
-    one. A stream whose vendor names no usage has none.
+    one. A stream whose vendor names no usage has none. `stop_sequence` comes with the finish reason.
     """
 
     choices: list[dict[str, Any]]
     usage: Usage | None = None
     extras: dict[str, Any] = {}
+    stop_sequence: str | None = None
 
 
 class Provider(Protocol):

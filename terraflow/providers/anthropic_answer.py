@@ -66,7 +66,12 @@ def parse_answer(raw: bytes) -> Answer:
     choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": _finish(message.stop_reason)}
     if message.usage.input_tokens is None or message.usage.output_tokens is None:
         _malformed()
-    return Answer(choices=[choice], usage=wire.usage_of(message.usage), extras=_extras(message.usage))
+    return Answer(
+        choices=[choice],
+        usage=wire.usage_of(message.usage),
+        extras=_extras(message.usage),
+        stop_sequence=message.stop_sequence,
+    )
 
 
 def _finish(said: str | None) -> str:
@@ -143,7 +148,7 @@ class EventTranslator:
                 self._extras = _extras(message.usage)
                 return self._say({"role": "assistant", "content": ""})
             case wire.MessageDelta(delta=ended, usage=usage):
-                return self._end(ended.stop_reason, usage)
+                return self._end(ended, usage)
             case wire.MessageStop():
                 self.done = True
                 return None
@@ -215,13 +220,14 @@ class EventTranslator:
         self._thoughts += 1
         return {"index": self._thoughts - 1, **block}
 
-    def _end(self, stop_reason: str | None, usage: wire.WireUsage) -> Chunk | None:
-        if stop_reason is None:
+    def _end(self, ended: wire.MessageDeltaBody, usage: wire.WireUsage) -> Chunk | None:
+        if ended.stop_reason is None:
             return None
         if self._finished or self._open:
             _malformed()
         self._finished = True
-        chunk = self._say({}, _finish(stop_reason))
+        chunk = self._say({}, _finish(ended.stop_reason))
+        chunk.stop_sequence = ended.stop_sequence
         chunk.usage = wire.usage_of(usage, self._begun)
         return chunk
 

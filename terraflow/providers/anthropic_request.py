@@ -7,9 +7,13 @@
 3. Neighbouring messages of one role become one turn; the results of parallel tool calls go back in one turn, in
    front.
 4. `cache_control` stays on the part, tool or message that carried it; a message's own goes to its last block.
-5. `thinking_blocks` of an assistant's message are sent back as they came, signatures and all; `reasoning_content`
+5. What another mouth put into extension fields goes back as it came (docs/adr/0019-extension-fields.md): documents and
+   search results, `is_error`, a tool's own fields, the tools that Anthropic defines and a caller runs. Tools that
+   Anthropic runs are refused: they reach out and cost where no capability says so, and so are citations, which answers
+   here do not carry.
+6. `thinking_blocks` of an assistant's message are sent back as they came, signatures and all; `reasoning_content`
    is the readable copy of them and stays behind.
-6. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
+7. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
    content.
 
 Sources: Anthropic's API reference, "Create a Message"; the types of its client library.
@@ -36,6 +40,7 @@ _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _TRANSLATED = frozenset({
     "messages", "tools", "tool_choice", "parallel_tool_calls", "stop", "temperature", "top_p", "response_format",
     "reasoning_effort", "user", "safety_identifier", "service_tier", "cache_control", "thinking", "top_k",
+    "output_config",
 })  # fmt: skip
 
 # fmt: off
@@ -53,6 +58,8 @@ _CHANGES_NOTHING: dict[str, tuple[Any, ...]] = {
     "functions":         ([],),
     "function_call":     ("none",),
 }
+_CALLERS_TOOLS = re.compile(r"(?:bash|text_editor|memory)_[0-9]{8}")
+_TOOL_FIELDS = ("defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _SERVICE_TIERS = {"auto": "auto", "default": "standard_only"}
 # fmt: on
@@ -136,7 +143,10 @@ def _output_format(document: Json) -> Json | None:
 
 
 def _tool(tool: Json) -> Json:
-    if tool.get("type") != "function":
+    kind = tool.get("type") or ""
+    if _CALLERS_TOOLS.fullmatch(kind):
+        return _cached(tool, tool)
+    if kind != "function":
         raise unsupported("tools")
     function = tool["function"]
     made: Json = {
@@ -146,6 +156,7 @@ def _tool(tool: Json) -> Json:
     for field in ("description", "strict"):
         if function.get(field) is not None:
             made[field] = function[field]
+    made |= {field: tool[field] for field in _TOOL_FIELDS if field in tool}
     return _cached(made, tool if "cache_control" in tool else function)
 
 
@@ -230,6 +241,10 @@ def _part(part: Json) -> Json:
     if part.get("prompt_cache_breakpoint") is not None:
         part = {**part, "cache_control": {"type": "ephemeral"}}
     kind = part["type"]
+    if part.get("citations"):
+        raise unsupported("messages")
+    if kind in ("document", "search_result"):
+        return _cached(part, part)
     if kind == "text":
         return _cached({"type": "text", "text": part["text"]}, part)
     if kind == "refusal":
@@ -309,4 +324,6 @@ def _tool_result(message: Json) -> Json:
     made: Json = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
     content = message["content"]
     made["content"] = content if isinstance(content, str) else _parts(content)
+    if message.get("is_error"):
+        made["is_error"] = True
     return _cached(made, message)

@@ -12,8 +12,10 @@ them.
    effort is lowered to one whose usual budget keeps to the contract's.
 2. A budget is at least 1 024 tokens and below the output limit (the API's own rule). Where that leaves no room, a
    contract's budget alone means no thinking; an effort that was asked for is refused as UNSUPPORTED_FIELD.
-3. A `thinking` object in Anthropic's own form is taken as it is, its budget lowered to the contract's; an effort
+3. A `thinking` object in Anthropic's own form is taken as it is, its budget lowered to the contract's; OpenAI's effort
    beside it is refused.
+4. An effort in Anthropic's own form (`output_config`) is taken as it is, where the contract has a budget lowered to one
+   that keeps to it.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ EFFORTS = (
 )
 # fmt: on
 _BY_NAME = {effort.asked: effort for effort in EFFORTS}
+_OWN_EFFORTS = frozenset(effort.sent for effort in EFFORTS)
 
 
 class Thinking:
@@ -60,14 +63,11 @@ class Thinking:
     def apply(self, body: dict[str, Any], document: dict[str, Any], call: Call) -> None:
         """Put `thinking`, and perhaps an effort, into a body. Raises ProviderFailure."""
         budget, asked = call.reasoning_budget_tokens, document.get("reasoning_effort")
-        own = document.get("thinking")
-        if own is not None:
+        own, effort = document.get("thinking"), _own_effort(document.get("output_config"))
+        if own is not None or effort is not None:
             if asked is not None:
                 raise _refused("reasoning_effort")
-            if budget is not None and own == {"type": "adaptive"}:
-                self._adapt(body, None, budget)
-                return
-            body["thinking"] = _own_form(own, budget)
+            self._take_own(body, own, effort, call)
             return
         if asked == "none":
             body["thinking"] = {"type": "disabled"}
@@ -81,6 +81,20 @@ class Thinking:
             self._adapt(body, asked, limit)
         else:
             self._budget(body, asked, min(limit, call.output_tokens_max - 1))
+
+    def _take_own(self, body: dict[str, Any], own: Any, effort: str | None, call: Call) -> None:
+        budget = call.reasoning_budget_tokens
+        adaptive = own is None or (isinstance(own, dict) and own.get("type") == "adaptive")
+        if own is not None:
+            body["thinking"] = _own_form(own, budget)
+        if budget is not None and own is None and not self._adaptive:
+            self._budget(body, effort, min(budget, call.output_tokens_max - 1))
+        elif budget is not None and adaptive:
+            self._adapt(body, effort, budget)
+            if own is not None and body["thinking"]["type"] == "adaptive":
+                body["thinking"] = dict(own)
+        elif effort is not None:
+            body.setdefault("output_config", {})["effort"] = effort
 
     @staticmethod
     def _adapt(body: dict[str, Any], asked: str | None, limit: int) -> None:
@@ -102,6 +116,15 @@ class Thinking:
             body["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         elif asked is not None:
             raise _refused("reasoning_effort")
+
+
+def _own_effort(config: Any) -> str | None:
+    if config is None:
+        return None
+    effort = config.get("effort") if isinstance(config, dict) and len(config) == 1 else None
+    if effort not in _OWN_EFFORTS:
+        raise _refused(UNKNOWN_FIELD)
+    return str(effort)
 
 
 def _own_form(own: Any, budget: int | None) -> dict[str, Any]:

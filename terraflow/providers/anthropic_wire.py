@@ -92,6 +92,7 @@ class Message(msgspec.Struct, tag_field="type", tag="message"):
     content: list[Block]
     usage: WireUsage
     stop_reason: _Word | None = None
+    stop_sequence: str | None = None
 
 
 class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
@@ -114,6 +115,7 @@ class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
 
 class MessageDeltaBody(msgspec.Struct):
     stop_reason: _Word | None = None
+    stop_sequence: str | None = None
 
 
 class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):

@@ -3,8 +3,9 @@
 1. What is sent is the neutral document plus the model, the stream flags and the output limit. Unknown fields
    travel: an engine takes them, OpenAI refuses them by name. `thinking_blocks` of an earlier answer are another
    vendor's signed state and stay behind; so does `reasoning_content`, except for engines, whose templates read it.
+   What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`).
 2. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
-   these types, travels on; a field that is not here is not passed on.
+   these types, travels on; a field that is not here is not passed on. Engines name the stop sequence that was met.
 3. A stream is whole when every choice has finished and `[DONE]` came; anything less is CUT_OFF.
 4. Cached, cache-written and audio tokens are inside `prompt_tokens`, reasoning and audio inside
    `completion_tokens` (OpenAI's `CompletionUsage`); each token ends in one field of `Usage`.
@@ -21,6 +22,7 @@ from msgspec import Meta
 from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
+from terraflow.providers.openai_extensions import without_extensions
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -112,6 +114,7 @@ class _Choice(TypedDict, total=False):
     index: Required[_Index]
     message: Required[_Message]
     finish_reason: Required[_Word | None]
+    stop_reason: Any
     logprobs: _Logprobs | None
 
 
@@ -119,6 +122,7 @@ class _ChunkChoice(TypedDict, total=False):
     index: Required[_Index]
     delta: _Delta | None
     finish_reason: _Word | None
+    stop_reason: Any
     logprobs: _Logprobs | None
 
 
@@ -188,6 +192,8 @@ def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> b
     """The JSON that is sent for a call. `stream` is how the vendor is to answer, which is not always how the caller
     asked: a stream that must be whole before it may go is called for whole."""
     document = call.request.document
+    if call.request.extended:
+        document = without_extensions(document, dialect)
     body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
     messages = document["messages"]
     left_behind = ("thinking_blocks",) if dialect is Dialect.SELF_HOSTED else ("thinking_blocks", "reasoning_content")
@@ -208,7 +214,9 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         raise failure_of_success(OPENAI, raw)
     if {choice["index"] for choice in whole.choices} != set(range(call.request.choices)):
         raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+    stopped: str | None = None
     for choice in whole.choices:
+        stopped = _stopped_by(choice) or stopped
         choice["finish_reason"] = _finish(choice["finish_reason"])
         if choice["finish_reason"] is None:
             raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
@@ -217,6 +225,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
         extras=_extras(whole),
+        stop_sequence=stopped,
     )
 
 
@@ -255,7 +264,10 @@ class ChunkParser:
             raise failure_of_success(OPENAI, event)
         if piece.error is not None and piece.error != b"null":
             raise failure_of_success(OPENAI, event)
+        stopped: str | None = None
         for choice in piece.choices:
+            if "stop_reason" in choice:
+                stopped = _stopped_by(choice)
             if choice.get("delta") is None:
                 choice["delta"] = {}
             said = choice.get("finish_reason")
@@ -268,13 +280,24 @@ class ChunkParser:
             self._fingerprint, self._tier = piece.system_fingerprint, piece.service_tier
             self._extras = _extras(piece)
         usage = None if piece.usage is None else _usage(piece.usage)
-        return Chunk(choices=piece.choices, usage=usage, extras=self._extras)  # type: ignore[arg-type]
+        return Chunk(
+            choices=piece.choices,  # type: ignore[arg-type]
+            usage=usage,
+            extras=self._extras,
+            stop_sequence=stopped,
+        )
 
     def _after_the_end(self, choice: _ChunkChoice) -> None:
         """An engine may follow a finish with an empty delta; a choice nobody asked for, or more text, is no
         answer."""
         if any(choice["delta"].get(key) for key in ("content", "tool_calls", "refusal")):  # type: ignore[union-attr]
             raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+
+
+def _stopped_by(choice: _Choice | _ChunkChoice) -> str | None:
+    """The stop sequence that ended a choice, which engines tell beside it (or the id of a token); taken out of it."""
+    said = choice.pop("stop_reason", None)
+    return said if isinstance(said, str) else None
 
 
 def _finish(said: str | None) -> str | None:

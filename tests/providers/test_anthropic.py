@@ -135,6 +135,16 @@ async def test_every_finish(stop: str, finish: str):
         assert finishes(await collect(provider, call(stream=True))) == [finish]
 
 
+async def test_the_stop_sequence_that_was_met_stands_beside_the_answer():
+    whole = {**message(stop="stop_sequence"), "stop_sequence": "END"}
+    last = ev(
+        "message_delta", delta={"stop_reason": "stop_sequence", "stop_sequence": "END"}, usage={"output_tokens": 1}
+    )
+    async with facing(says(200, whole), streams(START, last, STOP)) as (provider, _):
+        assert (await provider.complete(call())).stop_sequence == "END"
+        assert [c.stop_sequence for c in await collect(provider, call(stream=True))] == [None, "END"]
+
+
 async def test_mixed_blocks_keep_their_indexes_and_their_first_deltas():
     chunks = await streamed(
         START, ev("ping"), opened(0, type="text", text="First, "), delta(0, type="text_delta", text="hello."),

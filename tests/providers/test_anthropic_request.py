@@ -378,3 +378,90 @@ def test_the_callers_document_is_left_as_it_was():
     before = repr(messages)
     translated(messages=messages)
     assert repr(messages) == before
+
+
+# What other mouths put into extension fields.
+
+PLAIN = {"type": "text", "media_type": "text/plain", "data": "a"}
+DOCUMENT = {"type": "document", "source": PLAIN, "title": "t", "context": "c"}
+FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "a"}]}
+
+
+@pytest.mark.parametrize("part", [DOCUMENT, FOUND, {**DOCUMENT, "cache_control": MARK}])
+def test_documents_and_search_results_go_back_as_they_came(part: dict[str, Any]) -> None:
+    assert translated(messages=[{"role": "user", "content": [part]}])["messages"][0]["content"] == [part]
+    result = {"role": "tool", "tool_call_id": "t", "content": [part]}
+    assert translated(messages=[result])["messages"][0]["content"][0]["content"] == [part]
+
+
+def test_a_tool_that_failed_says_so() -> None:
+    made = translated(messages=[{"role": "tool", "tool_call_id": "t", "content": "no", "is_error": True}])
+    expected = {"type": "tool_result", "tool_use_id": "t", "content": "no", "is_error": True}
+    assert made["messages"][0]["content"] == [expected]
+
+
+@pytest.mark.parametrize("name", ["bash_20250124", "text_editor_20250728", "memory_20250818"])
+def test_tools_that_anthropic_defines_and_the_caller_runs_go_back_as_they_came(name: str) -> None:
+    tool = {"type": name, "name": "it", "cache_control": MARK, "max_characters": 5}
+    assert translated(tools=[tool])["tools"] == [tool]
+
+
+def test_a_tools_own_fields_go_back() -> None:
+    own = {
+        "defer_loading": True,
+        "allowed_callers": ["direct"],
+        "input_examples": [{"city": "Oslo"}],
+        "eager_input_streaming": True,
+    }
+    assert translated(tools=[TOOL | own])["tools"] == [SENT_TOOL | own]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "code_execution_20260521", "name": "code_execution"}]}, "tools"),
+        ({"messages": [{"role": "user", "content": [{**DOCUMENT, "citations": {"enabled": True}}]}]}, "messages"),
+        ({"output_config": {"effort": "extreme"}}, "unknown field"),
+        ({"output_config": {"effort": "low", "format": {}}}, "unknown field"),
+        ({"output_config": {"effort": "low"}, "reasoning_effort": "low"}, "reasoning_effort"),
+    ],
+)
+def test_what_cannot_be_told_of_them_is_refused(fields: dict[str, Any], field: str) -> None:
+    failure = refused(**fields)
+    assert (failure.failure, failure.fields) == (Failure.UNSUPPORTED_FIELD, (field,))
+
+
+OWN_EFFORTS: list[tuple[Dialect, dict[str, Any], int | None, dict[str, Any]]] = [
+    (ADAPTIVE, {"output_config": {"effort": "max"}}, None, {"output_config": {"effort": "max"}}),
+    (ADAPTIVE, {"output_config": {"effort": "max"}}, 9_000, adaptive("medium")),
+    (ADAPTIVE, {"output_config": {"effort": "low"}}, 9_000, adaptive("low")),
+    (
+        ADAPTIVE,
+        {"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "high"}},
+        9_000,
+        {"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "medium"}},
+    ),
+    (
+        ADAPTIVE,
+        {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}},
+        None,
+        adaptive("high"),
+    ),
+    (
+        ADAPTIVE,
+        {"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}},
+        9_000,
+        OFF | {"output_config": {"effort": "high"}},
+    ),
+    (BUDGETED, {"output_config": {"effort": "high"}}, None, {"output_config": {"effort": "high"}}),
+    (BUDGETED, {"output_config": {"effort": "high"}}, 9_000, budgeted(9_000)),
+]
+
+
+@pytest.mark.parametrize(("dialect", "asked", "budget", "sent"), OWN_EFFORTS)
+def test_an_effort_in_anthropics_own_form(
+    dialect: Dialect, asked: dict[str, Any], budget: int | None, sent: dict[str, Any]
+) -> None:
+    body = translated(dialect, reasoning_budget_tokens=budget, output_tokens_max=100_000, **asked)
+    assert {key: body[key] for key in ("thinking", "output_config") if key in body} == sent

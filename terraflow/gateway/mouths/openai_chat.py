@@ -158,7 +158,7 @@ def whole_as_chunks(answer: Answer) -> list[Chunk]:
             opened["logprobs"] = choice["logprobs"]
         chunks.append(Chunk(choices=[opened], extras=answer.extras))
     ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in answer.choices]
-    chunks.append(Chunk(choices=ended, extras=answer.extras))
+    chunks.append(Chunk(choices=ended, extras=answer.extras, stop_sequence=answer.stop_sequence))
     return chunks
 
 

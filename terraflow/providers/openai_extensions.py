@@ -1,0 +1,101 @@
+"""The extension fields of a neutral request (docs/adr/0019-extension-fields.md) in OpenAI's words, or refused.
+
+1. Cache marks stay behind: OpenAI and the engines cache every prefix by themselves, without being told.
+2. Thinking is an effort here: that of `output_config`, else the greatest whose usual budget keeps to the budget asked
+   for. Thinking that is adaptive or off is what a request without either field gets. A model's earlier thoughts are
+   told to engines, as their readable text; their signatures mean nothing to them.
+3. The result of a tool that failed says so in its text, since it has no mark for it.
+4. Whatever else is here (a document or search result as such, citations, tools of another vendor's) is refused as
+   UNSUPPORTED_FIELD before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from terraflow.contracts.capability import Dialect
+from terraflow.ports.upstream import Failure, ProviderFailure
+from terraflow.providers.anthropic_thinking import EFFORTS
+
+Json = dict[str, Any]
+
+FAILED = "Error: "
+"""What stands before the result of a tool that failed."""
+
+_HIGHEST = "xhigh"
+_PARTS = frozenset({"text", "image_url", "file"})
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "cache_control": (),
+    "eager_input_streaming": (),
+    "defer_loading": (False,),
+    "allowed_callers": (["direct"],),
+    "input_examples": ([],),
+}
+"""Fields of a tool that stay behind: with any value, or with one of these."""
+
+
+def _refused(field: str) -> ProviderFailure:
+    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=(field,))
+
+
+def without_extensions(document: Json, dialect: Dialect) -> Json:
+    """The document as OpenAI's shape has it. Raises ProviderFailure: UNSUPPORTED_FIELD."""
+    made = dict(document)
+    made.pop("cache_control", None)
+    effort = _effort(made.pop("thinking", None), made.pop("output_config", None))
+    if effort is not None:
+        made["reasoning_effort"] = effort
+    if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
+        raise _refused("unknown field")
+    made["messages"] = [_message(message, dialect) for message in document["messages"]]
+    if "tools" in made:
+        made["tools"] = [_tool(tool) for tool in made["tools"]]
+    return made
+
+
+def _effort(thinking: Json | None, config: Json | None) -> str | None:
+    if config is not None and config.get("effort") is not None:
+        asked: str = config["effort"]
+        return _HIGHEST if asked == "max" else asked
+    if thinking is None or thinking["type"] != "enabled":
+        return None
+    kept = [effort.asked for effort in EFFORTS if effort.budget_tokens <= thinking["budget_tokens"]]
+    return _HIGHEST if kept[-1] == "max" else kept[-1]
+
+
+def _tool(tool: Json) -> Json:
+    if tool["type"] != "function":
+        raise _refused("tools")
+    for field, allowed in _NEUTRAL.items():
+        if field in tool and allowed and tool[field] not in allowed:
+            raise _refused("tools")
+    return {"type": "function", "function": tool["function"]}
+
+
+def _message(message: Json, dialect: Dialect) -> Json:
+    made = {key: value for key, value in message.items() if key not in ("cache_control", "is_error")}
+    content = message.get("content")
+    if isinstance(content, list):
+        made["content"] = content = [_part(part) for part in content]
+    if message.get("is_error"):
+        made["content"] = FAILED + content if isinstance(content, str) else [_failed(), *(content or ())]
+    thoughts = made.pop("thinking_blocks", None)
+    if thoughts is not None and dialect is Dialect.SELF_HOSTED:
+        made["reasoning_content"] = "".join(block.get("thinking", "") for block in thoughts)
+    if "tool_calls" in made:
+        made["tool_calls"] = [_unmarked(call) for call in made["tool_calls"]]
+    return made
+
+
+def _failed() -> Json:
+    return {"type": "text", "text": FAILED}
+
+
+def _part(part: Json) -> Json:
+    if part["type"] not in _PARTS or "citations" in part:
+        raise _refused("messages")
+    return _unmarked(part)
+
+
+def _unmarked(value: Json) -> Json:
+    return {key: inner for key, inner in value.items() if key != "cache_control"}

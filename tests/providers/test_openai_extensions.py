@@ -1,0 +1,135 @@
+"""The extension fields of a neutral request in OpenAI's words: what stays behind, what is told, what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from terraflow.contracts.capability import Dialect
+from terraflow.ports.upstream import Call, Failure, ProviderFailure
+from terraflow.providers.openai_wire import ChunkParser, parse_answer, request_body
+from tests.providers.sample import call
+
+Json = dict[str, Any]
+
+MARK = {"type": "ephemeral"}
+USER = {"role": "user", "content": "Say hello."}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def extended(**fields: Any) -> Call:
+    asked = call(**fields)
+    return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, extended=True))
+
+
+def sent(dialect: Dialect = Dialect.CURRENT, **fields: Any) -> Json:
+    asked = extended(**fields)
+    before = msgspec.json.encode(asked.request.document)
+    body: Json = json.loads(request_body("m", dialect, asked, stream=False))
+    assert msgspec.json.encode(asked.request.document) == before
+    for field in ("model", "max_completion_tokens", "max_tokens"):
+        body.pop(field, None)
+    return body
+
+
+def refused(dialect: Dialect = Dialect.CURRENT, **fields: Any) -> tuple[str, ...]:
+    with pytest.raises(ProviderFailure) as caught:
+        sent(dialect, **fields)
+    assert (caught.value.failure, caught.value.reached) == (Failure.UNSUPPORTED_FIELD, False)
+    return caught.value.fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, {}),
+        ({"cache_control": MARK}, {}),
+        ({"thinking": {"type": "disabled"}}, {}),
+        ({"thinking": {"type": "adaptive"}}, {}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1_024}}, {"reasoning_effort": "minimal"}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9_000}}, {"reasoning_effort": "medium"}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 900_000}}, {"reasoning_effort": "xhigh"}),
+        ({"output_config": {"effort": "high"}}, {"reasoning_effort": "high"}),
+        ({"output_config": {"effort": "max"}}, {"reasoning_effort": "xhigh"}),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        ({"tools": [TOOL | {"cache_control": MARK, "eager_input_streaming": True}]}, {"tools": [TOOL]}),
+        ({"tools": [TOOL | {"defer_loading": False, "allowed_callers": ["direct"]}]}, {"tools": [TOOL]}),
+        ({"temperature": 0.5, "stop": ["A"]}, {"temperature": 0.5, "stop": ["A"]}),
+    ],
+)
+def test_what_is_told_in_other_words_or_needs_no_telling(fields: Json, told: Json) -> None:
+    assert sent(**fields) == {"messages": [USER]} | told
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"top_k": 5}, "unknown field"),
+        ({"tools": [TOOL | {"defer_loading": True}]}, "tools"),
+        ({"tools": [TOOL | {"allowed_callers": ["code_execution_20260120"]}]}, "tools"),
+        ({"tools": [TOOL | {"input_examples": [{"a": 1}]}]}, "tools"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "messages"),
+        ({"messages": [{"role": "tool", "tool_call_id": "x", "content": [{"type": "search_result"}]}]}, "messages"),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "x", "citations": [{}]}]}]},
+            "messages",
+        ),
+    ],
+)
+def test_what_openai_has_no_words_for_is_refused(fields: Json, named: str) -> None:
+    assert refused(**fields) == (named,)
+
+
+def test_engines_take_top_k() -> None:
+    assert sent(Dialect.SELF_HOSTED, top_k=5)["top_k"] == 5
+
+
+def test_a_conversation() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+    function = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages: list[Json] = [
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": MARK}, image]},
+        {
+            "role": "assistant",
+            "content": "so",
+            "thinking_blocks": [thought, {"type": "redacted_thinking", "data": "x"}],
+            "tool_calls": [function | {"cache_control": MARK}],
+        },
+        {"role": "tool", "tool_call_id": "t1", "content": "no such file", "is_error": True, "cache_control": MARK},
+        {"role": "tool", "tool_call_id": "t2", "content": [image], "is_error": True},
+    ]
+    told = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, image]},
+        {"role": "assistant", "content": "so", "tool_calls": [function]},
+        {"role": "tool", "tool_call_id": "t1", "content": "Error: no such file"},
+        {"role": "tool", "tool_call_id": "t2", "content": [{"type": "text", "text": "Error: "}, image]},
+    ]
+    assert sent(messages=messages)["messages"] == told
+    told[1]["reasoning_content"] = "hm"
+    assert sent(Dialect.SELF_HOSTED, messages=messages)["messages"] == told
+
+
+def test_a_request_in_openais_own_shape_travels_as_it_is() -> None:
+    fields: Json = {"thinking": {"type": "enabled", "budget_tokens": 9_000}, "top_k": 5, "cache_control": MARK}
+    body = json.loads(request_body("m", Dialect.CURRENT, call(**fields), stream=False))
+    assert {key: body[key] for key in fields} == fields
+
+
+@pytest.mark.parametrize(("said", "told"), [("END", "END"), (128_009, None), (None, None)])
+def test_the_stop_sequence_that_an_engine_names_stands_beside_its_answer(said: Any, told: str | None) -> None:
+    choice: Json = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop", "stop_reason": said}
+    answer = parse_answer(json.dumps({"choices": [choice]}).encode(), call())
+    assert answer.stop_sequence == told
+    assert answer.choices == [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]
+    piece: Json = {"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": said}
+    chunk = ChunkParser(call()).parse(json.dumps({"choices": [piece]}).encode())
+    assert chunk is not None
+    assert chunk.stop_sequence == told
+    assert chunk.choices == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
