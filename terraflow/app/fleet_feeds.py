@@ -1,6 +1,7 @@
 """The feeds of a plane's own hints: what the active bundle's replicas publish, read in this process.
 
-1. They follow the bundle: when its replicas change, feeds that go on keep what they know of their engines.
+1. They follow the bundle: when its replicas change, feeds that go on keep what they know of their engines, and so they
+   do over a restart, with the snapshot of the service.
 2. No replica's silence keeps a bundle from coming into force.
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from typing import Any
 
+from terraflow import __version__
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.contracts.fleet import Replica
@@ -27,9 +31,10 @@ same."""
 class FleetFeeds:
     """The feeds of one plane."""
 
-    def __init__(self, live: LiveHints) -> None:
+    def __init__(self, live: LiveHints, state: Mapping[str, Any]) -> None:
+        """`state` is what `state` of an earlier process gave, empty for none."""
         self._live = live
-        self._settings: tuple[FeedSettings, ...] = ()
+        self._state = state
         self._feeds: Feeds | None = None
         self._running: asyncio.Task[None] | None = None
         self._labelled: frozenset[str] = frozenset()
@@ -38,14 +43,12 @@ class FleetFeeds:
         """Read what the bundle's replicas publish, and nothing else."""
         self._label(bundle)
         wanted = feeds_of(bundle)
-        if wanted == self._settings:
+        if wanted == (self._feeds.settings if self._feeds is not None else ()):
             return
-        state = {} if self._feeds is None else self._feeds.state()
         await self.close()
-        self._settings = wanted
         if wanted:
-            self._feeds = Feeds(wanted, self._live)
-            self._feeds.resume(state)
+            self._feeds = Feeds(wanted, self._live, client_version=f"terraflow/{__version__}")
+            self._feeds.resume(self._state)
             self._running = asyncio.create_task(self._feeds.run())
             self._running.add_done_callback(_ended)
 
@@ -57,14 +60,22 @@ class FleetFeeds:
             self._live.register(replica, labels)
         self._labelled = frozenset(labelled)
 
+    def running(self) -> Feeds | None:
+        """Those that are read now, None for none."""
+        return self._feeds
+
+    async def state(self) -> Mapping[str, Any]:
+        """What a restart would lose: where each feed stands, or stood when it was last read."""
+        return self._state if self._feeds is None else await self._feeds.state()
+
     async def close(self) -> None:
         """Stop reading. Idempotent."""
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._running
+        self._state = await self.state()
         self._running = self._feeds = None
-        self._settings = ()
 
 
 def feeds_of(bundle: Bundle) -> tuple[FeedSettings, ...]:

@@ -128,7 +128,8 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
         changed["data_dir"] = str(Path(settings.data_dir) / "hints")
     own = msgspec.structs.replace(own, **changed)
     running = await open_hints(own, clock, listen=file is not None, assigned=Assigned())
-    feeds = FleetFeeds(running.live)
+    feeds = FleetFeeds(running.live, running.feeds_restored)
+    running.read_beside(feeds)
 
     async def stop() -> None:
         await feeds.close()

@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from terraflow.app.hints_opening import (
     lock_data_folder,
@@ -29,6 +29,7 @@ from terraflow.app.hints_opening import (
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.opening import CannotStart
 from terraflow.hints.assigned import Assigned
+from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.http2.health import Health
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.reflection import Reflection
@@ -53,6 +54,18 @@ SWEEPS = 60
 """Parts of a sweep: each looks at a bounded number of replicas, so that all of them are seen within the interval."""
 FLIGHT_S = 10.0
 """How long an answer counts as a request in flight, where nobody tells how long it really is."""
+
+
+class OtherFeeds(Protocol):
+    """Feeds that somebody else runs over the same hints."""
+
+    def running(self) -> Feeds | None:
+        """Those that are read now, None for none."""
+        ...
+
+    async def state(self) -> Mapping[str, Any]:
+        """Where they stand, or stood when they were last read."""
+        ...
 
 
 class RunningHints:
@@ -82,14 +95,24 @@ class RunningHints:
         """Where it listens: `grpc`, `http`, `internal`."""
         self.closing = contextlib.AsyncExitStack()
         self._feeds = open_feeds(settings, self.live)
-        if settings.feeds:
-            self.metrics.also(lambda: feed_families(settings.feeds, self._feeds))
+        self.feeds_restored: Mapping[str, Any] = {}
+        """Where all feeds stood, as the snapshot has it."""
+        self._beside: OtherFeeds | None = None
+        self.metrics.also(lambda: feed_families(self._all_feeds()))
 
     async def stop(self) -> None:
         """Rule 4. Idempotent."""
         self.ready = False
         self.metrics.up = False
         await self.closing.aclose()
+
+    def read_beside(self, feeds: OtherFeeds) -> None:
+        """Count these feeds as well, and keep in the snapshot where they stand."""
+        self._beside = feeds
+
+    def _all_feeds(self) -> list[Feeds]:
+        beside = self._beside.running() if self._beside is not None else None
+        return [self._feeds] if beside is None else [self._feeds, beside]
 
     # Opening, in the order in which it happens
 
@@ -205,13 +228,16 @@ class RunningHints:
             log.error("the snapshot %s is ignored: %s", path, trouble)
             return
         if restored is not None:
+            self.feeds_restored = restored.feeds
             self._feeds.resume(restored.feeds)
             log.info("%d entries are back from a snapshot that is %.0f s old", restored.entries, restored.age_s)
 
     async def _write_snapshot(self) -> None:
         path = self.settings.snapshot_path()
         try:
-            feeds_at = await self._feeds.state_by_turns()
+            feeds_at = await self._feeds.state()
+            if self._beside is not None:
+                feeds_at |= await self._beside.state()
             await write_snapshot(path, self.live.index, self._clock, feeds_at)
         except OSError as trouble:
             log.error("the snapshot %s cannot be written: %s", path, trouble.strerror or trouble)

@@ -3,8 +3,11 @@ full."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from terraflow.hints.plane.tokenized import TokenPrefixes
 from terraflow.hints.words import Report, Stats
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
+from tests.hints.feed.publisher import Publisher, batch, stored
 
 BODY = {"model": "w", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -130,6 +134,36 @@ async def test_what_the_active_bundles_replicas_publish_is_read(tmp_path: Path) 
         [feed] = feeds_of(bundle_of(inside))
         assert (feed.replica, feed.model, feed.tenant, feed.scheme) == ("r1", "m", "t", "sim")
         assert live_of(inside).labels() == {}
+
+
+async def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_what_is_known_of_an_engine_outlives_the_plane(tmp_path: Path) -> None:
+    engine = Publisher()
+    told = {"events": engine.endpoint, "replay": engine.replay_endpoint}
+    made = fleet("a", replica("r0", **told), tokenizer="bytes", scheme="sim")
+    async with plane_inside(tmp_path / "data", document(purpose("w", made)), hints="inside") as inside:
+        index = live_of(inside).index
+        await until(lambda: bool(engine.asked))
+        await engine.publish(batch(stored(1)))
+        await engine.publish(batch(stored(2, parent=1)))
+        await until(lambda: index.keys() == 2)
+        await inside.parts.fleets.close()
+        engine.kept = 1
+        await engine.publish(batch(stored(3, parent=2)))
+        again = await open_fleets(Settings(data_dir=str(tmp_path / "data"), hints="inside"), SystemClock())
+        try:
+            await again.follow(bundle_of(inside))
+            guarded: Any = again._hints
+            await until(lambda: bool(guarded._hints._live.index.keys() == 3))
+        finally:
+            await again.close()
+            await engine.close()
 
 
 def press(inside: Inside, *pressures: float) -> None:

@@ -113,16 +113,10 @@ class Feed:
         """The sources by rank."""
         return {rank: watched.source for rank, watched in self._watched.items()}
 
-    def state(self) -> FeedState:
-        """Everything that a restart of this service would lose."""
-        return FeedState(sources=[watched.source.state(rank) for rank, watched in self._watched.items()])
-
-    async def state_by_turns(self) -> FeedState:
-        """As `state`, each source of the moment it is come to, with others' turns in between."""
+    async def state(self) -> FeedState:
+        """Everything that a restart of this service would lose, each source as of when its turn comes."""
         watched = list(self._watched.items())
-        return FeedState(
-            sources=[await one.source.state_by_turns(rank, lambda: asyncio.sleep(0)) for rank, one in watched]
-        )
+        return FeedState(sources=[await one.source.state(rank, lambda: asyncio.sleep(0)) for rank, one in watched])
 
     def numbers(self) -> dict[str, int]:
         """Every counter by name: those of the feed, and the sums over its sources."""

@@ -60,22 +60,24 @@ class Feeds:
             except (msgspec.ValidationError, ValueError) as error:
                 log.warning("feed %s begins with nothing: its kept state is not one: %s", name, type(error).__name__)
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a restart of this service would lose: maps, lists, numbers, text and bytes."""
-        kept = {**self._kept, **{name: feed.state() for name, feed in self._feeds.items()}}
-        plain = {name: msgspec.to_builtins(one, builtin_types=(bytes,)) for name, one in kept.items()}
-        return {_place(self._settings[name]): state for name, state in plain.items()}
+    async def state(self) -> dict[str, Any]:
+        """Everything that a restart of this service would lose: maps, lists, numbers, text and bytes.
 
-    async def state_by_turns(self) -> dict[str, Any]:
-        """As `state`, with others' turns in between: a hundred thousand blocks are some 30 ms of work."""
+        Others have their turns in between: a hundred thousand blocks are some 30 ms of work.
+        """
         gathered: dict[str, Any] = {}
         for name, settings in self._settings.items():
             feed = self._feeds.get(name)
-            kept = self._kept.get(name) if feed is None else await feed.state_by_turns()
+            kept = self._kept.get(name) if feed is None else await feed.state()
             if kept is not None:
                 gathered[_place(settings)] = msgspec.to_builtins(kept, builtin_types=(bytes,))
             await asyncio.sleep(0)
         return gathered
+
+    @property
+    def settings(self) -> tuple[FeedSettings, ...]:
+        """What is configured, in its order."""
+        return tuple(self._settings.values())
 
     def numbers(self) -> dict[str, dict[str, int]]:
         """Every counter of every feed, by the feed's name."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Generator, Iterable, Sequence
 from collections.abc import Mapping as Table
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
@@ -329,17 +329,8 @@ class Mapping:
 
     # Across a restart of this service
 
-    def dump(self) -> MappingState:
-        """Everything, as columns of bytes."""
-        steps = self.dumping()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return cast(MappingState, done.value)
-
-    def dumping(self) -> Generator[None, None, MappingState]:
-        """The same in steps of a few ms: everything as it is at the first."""
+    def dump(self) -> Generator[None, None, MappingState]:
+        """Everything as it is at the first step, as columns of bytes, in steps of a few ms."""
         held = list(self._blocks.items())
         others, forgetful = sorted(self._others), self._forgetful
         hashes, media = bytearray(), bytearray()

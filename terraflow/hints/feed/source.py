@@ -84,13 +84,9 @@ class Source:
         """DUE, RECONNECTED, SILENT or RESTARTED."""
         return self._follow(self.stream.happened(what))
 
-    def state(self, rank: int | None) -> SourceState:
-        """Everything that a restart of this service would lose."""
-        return SourceState(rank=rank, position=self.stream.position(), mapping=self.mapping.dump())
-
-    async def state_by_turns(self, rank: int | None, turn: Callable[[], Awaitable[None]]) -> SourceState:
-        """As `state`, of the moment of the call, with others' turns in between."""
-        position, steps = self.stream.position(), self.mapping.dumping()
+    async def state(self, rank: int | None, turn: Callable[[], Awaitable[None]]) -> SourceState:
+        """Everything that a restart of this service would lose, as of the call; `turn` gives others theirs."""
+        position, steps = self.stream.position(), self.mapping.dump()
         while True:
             try:
                 next(steps)

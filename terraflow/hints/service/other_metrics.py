@@ -4,45 +4,46 @@ port's connections, and what is wrong with the policies' folder."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from terraflow.hints.feed.feeds import Feeds
-from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.policy.folder import PolicyFolder
 
 LABELS = ("tenant_id", "model", "replica")
 
 
-def feed_families(settings: Sequence[FeedSettings], feeds: Feeds) -> Iterator[Family]:
-    """The families of all configured feeds, which bound their labels."""
-    numbers, connected = feeds.numbers(), feeds.connected()
+def feed_families(running: Iterable[Feeds]) -> Iterator[Family]:
+    """The families of all configured feeds, which bound their labels; of two of one name the first is told."""
     counters: dict[str, CounterMetricFamily] = {}
-    for feed in settings:
-        labels = (feed.tenant, feed.model, feed.replica)
-        for name, count in numbers[feed.name].items():
-            family = counters.get(name)
-            if family is None:
-                words = name.replace("_", " ")
-                family = counters[name] = CounterMetricFamily(
-                    f"terraflow_hints_feed_{name}", f"Of engines' event streams: {words}.", labels=LABELS
-                )
-            family.add_metric(labels, count)
-    yield from counters.values()
     there = GaugeMetricFamily("terraflow_hints_feed_connected", "1 while the engine is connected.", labels=LABELS)
-    for feed in settings:
-        there.add_metric((feed.tenant, feed.model, feed.replica), float(connected[feed.name]))
-    yield there
     stands = GaugeMetricFamily(
         "terraflow_hints_feed_state", "1 for the state that a replica's stream is in.", labels=(*LABELS, "state")
     )
-    for feed in settings:
-        running = feeds.feed(feed.name)
-        for replica, state in (running.states() if running is not None else {}).items():
-            stands.add_metric((feed.tenant, feed.model, replica, str(state)), 1.0)
-    yield stands
+    told: set[str] = set()
+    for feeds in running:
+        numbers, connected = feeds.numbers(), feeds.connected()
+        for settings in feeds.settings:
+            if settings.name in told:
+                continue
+            told.add(settings.name)
+            labels = (settings.tenant, settings.model, settings.replica)
+            for name, count in numbers[settings.name].items():
+                if name not in counters:
+                    counters[name] = CounterMetricFamily(
+                        f"terraflow_hints_feed_{name}",
+                        f"Of engines' event streams: {name.replace('_', ' ')}.",
+                        labels=LABELS,
+                    )
+                counters[name].add_metric(labels, count)
+            there.add_metric(labels, float(connected[settings.name]))
+            feed = feeds.feed(settings.name)
+            for replica, state in (feed.states() if feed is not None else {}).items():
+                stands.add_metric((settings.tenant, settings.model, replica, str(state)), 1.0)
+    if told:
+        yield from (*counters.values(), there, stands)
 
 
 def connection_families(tally: Counter[str]) -> Iterator[Family]:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from terraflow.core.reasons import Lookup, Render
+from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.index.index import Index, TenantRule
 from terraflow.hints.live import LiveHints
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import LABELS_MAX, OTHER, Metrics, Sample
+from terraflow.hints.service.other_metrics import feed_families
 from terraflow.hints.service.streams import may_see
 from terraflow.hints.words import Entry, Report
 from tests.storage.makers import SetClock
@@ -135,3 +138,19 @@ async def test_answers_are_counted_with_their_cause(index: Index) -> None:
         ("terraflow_hints_render_calls_total", "missing_slot", "RENDER_ERROR"): 2,
         ("terraflow_hints_pd_route_calls_total", "unknown_topology", "NO_HINT"): 1,
     }
+
+
+async def test_a_feed_of_two_owners_is_told_once(index: Index) -> None:
+    live = LiveHints(index=index, clock=CLOCK, ranker=RankerConfig())
+
+    def feeds(*replicas: str) -> Feeds:
+        endpoint = "tcp://127.0.0.1:9"
+        return Feeds(
+            [FeedSettings(replica=one, model="m", tenant="t", scheme="s", endpoint=endpoint) for one in replicas], live
+        )
+
+    assert list(feed_families([feeds()])) == []
+    families = {family.name: family.samples for family in feed_families([feeds("a", "b"), feeds("b", "c")])}
+    connected = families["terraflow_hints_feed_connected"]
+    assert [(sample.labels["replica"], sample.value) for sample in connected] == [("a", 0), ("b", 0), ("c", 0)]
+    assert len(families["terraflow_hints_feed_faults"]) == 3
