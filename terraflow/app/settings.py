@@ -102,6 +102,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     all. The networks of `trusted_proxies` are not bounded by it, nor is this machine where none are named."""
     keep_alive_s: Positive = 75
     """How long an idle connection of a caller is kept: longer than callers keep theirs, so that they close first."""
+    heartbeat_s: Positive = 15
+    """How long a stream may be silent before it says that it is alive: half of what the least patient proxies bear."""
     drain_s: Positive = 30
     """How long running requests may take to finish after SIGTERM."""
     hints: Annotated[str, Meta(pattern=r"^(off|inside|[^:/\s]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5})$")] = "off"

@@ -263,6 +263,11 @@ class ConnectionWire:
         if self._protocol.flow.write_paused:
             await self._drained()
 
+    def send_if_free(self, event: bytes) -> None:
+        """See `gateway.http.wire.Wire`."""
+        if not self.left and not self.answered and not self._protocol.flow.write_paused:
+            self._hold(b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event)
+
     def _hold(self, piece: bytes) -> None:
         if not self._held:
             self._protocol.loop.call_soon(self._release)

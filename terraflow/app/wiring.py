@@ -32,6 +32,7 @@ from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
+from terraflow.gateway.heartbeats import Heartbeats
 from terraflow.gateway.http.service import Service, ServiceLimits
 from terraflow.gateway.plane import Limits, Plane, ProviderSet
 from terraflow.gateway.rate import Rate
@@ -150,6 +151,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         asyncio.create_task(bundles.keep_fresh()),
         asyncio.create_task(recovery.keep_trying()),
         asyncio.create_task(_tidy(store, clock)),
+        asyncio.create_task(plane.heartbeats.keep_beating()),
     ]
     return Parts(
         plane=plane,
@@ -195,6 +197,7 @@ def _plane(
         capacity=Capacity(),
         health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),
         running=running,
+        heartbeats=Heartbeats(clock, settings.heartbeat_s),
         limits=Limits(
             scan_bytes_max=settings.scan_bytes_max,
             attempts_max=settings.provider_attempts_max,

@@ -19,6 +19,7 @@ from terraflow.gateway.admission import Admission
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.health import Health
+from terraflow.gateway.heartbeats import Heartbeats
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import Unrecorded
 from terraflow.gateway.running import Running
@@ -107,6 +108,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Capacity
     health: Health
     running: Running
+    heartbeats: Heartbeats
     limits: Limits
     recovery: Recovery
     telemetry: Telemetry

@@ -50,7 +50,7 @@ class MemoryWire:
             self.status, self.answer_headers, self.answer = reply.status, reply.headers, reply.body
             self.ended = True
 
-    def start_stream(self, status: int, headers: Headers) -> None:
+    def start_stream(self, status: int, headers: Headers, time_s: float) -> None:
         assert not self.status
         if not self.left:
             self.status, self.answer_headers = status, headers
@@ -58,6 +58,10 @@ class MemoryWire:
     async def send_event(self, event: bytes) -> None:
         assert event and not self.ended
         if not self.left:
+            self.answer += event
+
+    def send_if_free(self, event: bytes) -> None:
+        if not self.left and not self.ended:
             self.answer += event
 
     def end_stream(self, last: bytes) -> None:

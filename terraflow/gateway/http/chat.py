@@ -1,4 +1,9 @@
-"""A governed request as HTTP, in its mouth's shape: a whole answer, a flowing stream, or a refusal."""
+"""A governed request as HTTP, in its mouth's shape: a whole answer, a flowing stream, or a refusal.
+
+1. Nothing of a stream is sent before its first chunk, so that until then a refusal is a plain response.
+2. Where that takes longer than a heartbeat, the first one begins the stream: its head knows neither a capability nor
+   an outcome, and a refusal is an error event.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +31,59 @@ _NO_STORE: Headers = [(b"cache-control", b"no-store")]
 
 async def answer_governed(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> Reply | None:
     """Govern the request; the reply, or None when a stream was sent."""
+    if x.request.stream:
+        return await _answer_streamed(plane, mouth, x, wire)
     closed = await govern(plane, x)
-    if closed is None:
-        await _send_flow(plane, mouth, x, wire)
-        return None
+    assert closed is not None
     if closed.answer is None:
         return governed_refusal(mouth, closed)
-    if x.request.stream:
-        return _collected(mouth, x, closed)
     return Reply(closed.status, governed_headers(mouth, closed), mouth.render(closed, _created(x)))
+
+
+class _Stream:
+    """A streamed answer on its wire: begun by its first chunk, or by a heartbeat."""
+
+    __slots__ = ("_clock", "begun", "mouth", "pulse", "wire", "x")
+
+    def __init__(self, plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> None:
+        self.mouth = mouth
+        self.x = x
+        self.wire = wire
+        self.begun = False
+        self.pulse = plane.heartbeats.pulse(self._beat)
+        self._clock = plane.clock
+
+    def begin(self, capability: str | None) -> None:
+        """Send the head, unless it is sent."""
+        if self.begun:
+            return
+        self.begun = True
+        headers = [
+            (b"content-type", _EVENT_STREAM),
+            *_NO_STORE,
+            *flowing_headers(self.mouth, self.x.request_id, capability),
+        ]
+        self.wire.start_stream(200, headers, self.x.deadline - self._clock.monotonic())
+
+    def _beat(self) -> None:
+        self.begin(None)
+        self.wire.send_if_free(self.mouth.heartbeat)
+
+
+async def _answer_streamed(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> Reply | None:
+    stream = _Stream(plane, mouth, x, wire)
+    with stream.pulse:
+        closed = await govern(plane, x)
+        if closed is None:
+            await _send_flow(plane, stream)
+            return None
+    if not stream.begun:
+        return governed_refusal(mouth, closed) if closed.answer is None else _collected(mouth, x, closed)
+    if closed.answer is None:
+        wire.end_stream(mouth.error_event(mouth.governed_error(closed)))
+    else:
+        wire.end_stream(_collected(mouth, x, closed).body)
+    return None
 
 
 def _created(x: Exchange) -> int:
@@ -50,36 +99,32 @@ def _collected(mouth: Mouth, x: Exchange, closed: Closed) -> Reply:
     return Reply(closed.status, [*_NO_STORE, *governed_headers(mouth, closed)], body, _EVENT_STREAM)
 
 
-async def _send_flow(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> None:
+async def _send_flow(plane: Plane, stream: _Stream) -> None:
     """Pass a stream through, chunk by chunk, and close the request when it has ended."""
+    x, mouth = stream.x, stream.mouth
     assert x.flow is not None
     writer = mouth.writer(x.request_id, x.flow.capability, _created(x), x.request)
-    headers = [
-        (b"content-type", _EVENT_STREAM),
-        *_NO_STORE,
-        *flowing_headers(mouth, x.request_id, x.flow.capability),
-    ]
-    ending = await _pass_through(plane, x, x.flow, writer, headers, wire)
+    ending = await _pass_through(plane, stream, x.flow, writer)
     await x.flow.aclose()
     closed = await end_flow(plane, x, ending)
     if ending is INTERRUPTED[CallerLeft]:
         return
     whole = closed.status < 400
     last = writer.ending(x.usage) if whole else mouth.error_event(mouth.governed_error(closed))
-    wire.end_stream(last)
+    stream.wire.end_stream(last)
 
 
-async def _pass_through(
-    plane: Plane, x: Exchange, flow: Flow, writer: StreamWriter, headers: Headers, wire: Wire
-) -> Refuse | None:
+async def _pass_through(plane: Plane, stream: _Stream, flow: Flow, writer: StreamWriter) -> Refuse | None:
+    x, wire, pulse = stream.x, stream.wire, stream.pulse
     try:
         with x.presence:
-            wire.start_stream(200, headers, x.deadline - plane.clock.monotonic())
+            stream.begin(flow.capability)
             async for chunk in flow:
                 event = writer.event(chunk)
                 if event:
                     flow.sent(event)
                     await wire.send_event(event)
+                    pulse.sent()
     except Interrupted as interrupted:
         return INTERRUPTED[type(interrupted)]
     except Stalled:

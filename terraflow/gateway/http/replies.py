@@ -57,6 +57,10 @@ def governed_refusal(mouth: Mouth, closed: Closed) -> Reply:
     return Reply(closed.status, governed_headers(mouth, closed), mouth.governed_error(closed))
 
 
-def flowing_headers(mouth: Mouth, request_id: str, capability: str) -> Headers:
-    """The headers of a stream that flows: its outcome does not exist yet, so it carries no reason and no cost."""
-    return [*request_id_headers(mouth, request_id), (b"x-terraflow-capability", capability.encode())]
+def flowing_headers(mouth: Mouth, request_id: str, capability: str | None) -> Headers:
+    """The headers of a stream that flows: its outcome does not exist yet, so it carries no reason and no cost; where
+    none has answered yet, no capability either."""
+    headers = request_id_headers(mouth, request_id)
+    if capability is not None:
+        headers.append((b"x-terraflow-capability", capability.encode()))
+    return headers

@@ -1,6 +1,7 @@
 """What the service needs of a connection: one request as it arrived, and the ways to answer it.
 
-1. A request is answered once: by `reply`, or by `start_stream`, any number of `send_event`, and `end_stream`.
+1. A request is answered once: by `reply`, or by `start_stream`, any number of `send_event` and `send_if_free`, and
+   `end_stream`.
 2. What is written after the caller has left goes nowhere, and raises nothing.
 3. A reply after a stream has begun breaks the stream off, so that nobody takes what was sent for whole.
 4. No header that the service gives may hold what a caller sent: a wire writes them as they are.
@@ -92,6 +93,10 @@ class Wire(Protocol):
 
         Raises Stalled when it takes no more until the stream's time is over.
         """
+        ...
+
+    def send_if_free(self, event: bytes) -> None:
+        """Send a piece of it that may as well be left out: it is while the connection takes no more."""
         ...
 
     def end_stream(self, last: bytes) -> None:

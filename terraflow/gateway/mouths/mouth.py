@@ -50,4 +50,4 @@ class Mouth(msgspec.Struct, frozen=True, kw_only=True):
     governed_error: Callable[[Closed], bytes]
     ungoverned_error: Callable[[Refuse, str | None], bytes]
     error_event: Callable[[bytes], bytes]
-    heartbeat: bytes = b": heartbeat\n\n"
+    heartbeat: bytes = b": keep-alive\n\n"
