@@ -124,11 +124,11 @@ class RemoteHints:
 
     def pressure(self, tenant: str, model: str) -> dict[str, float]:
         """See the port."""
+        self._keep("pressure", self._read_pressure)
         known = self._pressure.get((tenant, model))
         if known is None:
             if len(self._pressure) < SCOPES_MAX:
                 self._pressure[tenant, model] = (0.0, {})
-            self._keep("pressure", self._read_pressure)
             return {}
         return known[1] if self._clock.monotonic() - known[0] <= PRESSURE_AGE_MAX_S else {}
 
@@ -153,6 +153,9 @@ class RemoteHints:
         event = (prefix.tenant, prefix.model, replica)
         if event not in self._lost and len(self._lost) < LOST_MAX:
             self._lost.append(event)
+            # What waits is of before the loss, and would be told after it.
+            left = [(told, by) for told, by in self._reports if (told.tenant, told.model, by) != event]
+            self._reports = deque(left, maxlen=REPORTS_MAX)
         self._keep("report", self._report)
 
     async def close(self) -> None:

@@ -252,6 +252,17 @@ async def test_a_lost_replica_is_told_of_once() -> None:
     )  # fmt: skip
 
 
+async def test_what_a_lost_replica_held_is_not_reported_after_its_loss() -> None:
+    ours = msgspec.structs.replace(PREFIX, unreported=True)
+    async with serving() as (server, port), remote(port) as client:
+        client.ended(ours, "r1", held=True)
+        client.ended(ours, "r2", held=True)
+        client.lost(ours, "r1")
+        await until(lambda: bool(server.events) and bool(server.reported))
+        await asyncio.sleep(0.2)
+    assert [update.replica_id for update in server.reported] == ["r2"]
+
+
 async def test_pressure_is_read_beside_the_requests() -> None:
     async with serving() as (_, port), remote(port) as client:
         assert client.pressure("fleet", "m") == {}
