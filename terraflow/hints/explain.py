@@ -13,7 +13,8 @@ import msgspec
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.blocks import BLOCK_TOKENS
-from terraflow.hints.lookup import Look, Query, Tokenizers, decide, start
+from terraflow.hints.lookup import Look, decide, never, start
+from terraflow.hints.question import Query, Tokenizers
 from terraflow.hints.rank import RankerConfig, Scored
 from terraflow.hints.words import Held
 
@@ -66,10 +67,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
 
 
-def _never() -> bool:
-    return False
-
-
 def explain(
     query: Query,
     index: Index,
@@ -89,7 +86,7 @@ def explain(
         policies,
         ranker,
         now=now,
-        expired=_never,
+        expired=never,
         tokenizer=tokenizer,
         assigned=assigned,
         share_min=share_min,

@@ -17,8 +17,9 @@ from terraflow.hints.assigned import Assigned
 from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.disagg import PDQuery, PDRoute, decide_pd_route
 from terraflow.hints.index.index import Change, Index, Ingested, TenantRule
-from terraflow.hints.lookup import Answer, Query, Tokenizers, decide_lookup
+from terraflow.hints.lookup import Answer, decide_lookup, never
 from terraflow.hints.policy.policies import Eviction, Policies
+from terraflow.hints.question import Query, Tokenizers
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Report, Scope, Stats
 from terraflow.ports.runtime import Clock
@@ -30,10 +31,6 @@ SWEEP_ENTRIES = 1_000
 
 FAULTS_LOGGED = 100
 """Then a fault that every lookup meets is only counted."""
-
-
-def _never() -> bool:
-    return False
 
 
 class LiveHints:
@@ -123,7 +120,7 @@ class LiveHints:
             own = now + timeout_ms / 1000
             deadline = own if deadline is None or own < deadline else deadline
         if deadline is None:
-            return now, _never
+            return now, never
         until = deadline
         return now, lambda: monotonic() >= until
 

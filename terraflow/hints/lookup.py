@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from terraflow.hints.index.index import Index
     from terraflow.hints.policy.policies import Policies
 
-__all__ = ["STEPS", "Answer", "Decision", "Look", "Query", "Tokenizers", "decide", "decide_lookup", "start"]
-
 _EIGHT = (8).to_bytes(4, "big")
 
 
@@ -325,6 +323,11 @@ STEPS: tuple[Callable[[Look], Decision | None], ...] = (
 """In the contract's order. Its second step, the deadline, stands before each but the first, and behind the last."""
 
 _LATE = Decision(reason=Lookup.TIMEOUT, step="deadline", why="the deadline has passed")
+
+
+def never() -> bool:
+    """For `expired`, where there is no deadline."""
+    return False
 
 
 def decide(look: Look) -> Decision:

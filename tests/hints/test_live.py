@@ -10,8 +10,8 @@ from terraflow.core.reasons import Lookup
 from terraflow.hints.disagg import PDQuery
 from terraflow.hints.index.index import Change, Index, Kind
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Query
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, Topology
+from terraflow.hints.question import Query
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Entry, Report, Scope, Stats
 from tests.storage.makers import SetClock

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Query
+from terraflow.hints.question import Query
 from terraflow.hints.words import Entry, Report, Scope, Tier
 from terraflow.ports.hints import Hint, Prefix, Ranked
 

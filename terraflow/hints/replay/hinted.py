@@ -18,8 +18,9 @@ import xxhash
 
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import Query, decide_lookup
+from terraflow.hints.lookup import decide_lookup, never
 from terraflow.hints.policy.policies import Policies
+from terraflow.hints.question import Query
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.trace import BLOCK_TOKENS, TraceRequest
@@ -71,7 +72,7 @@ class Hinted:
             self._policies,
             self._ranker,
             now=now,
-            expired=_never,
+            expired=never,
             tokenizer=None,
             assigned=self._assigned,
             share_min=MINIMUM_MATCHED_SHARE,
@@ -156,7 +157,3 @@ class Hinted:
         if key is None:
             key = self._keys[name] = xxhash.xxh3_64_digest(name.to_bytes(8, "little"), seed=self._seed)
         return key
-
-
-def _never() -> bool:
-    return False

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.lookup import STEPS, Query, start
+from terraflow.hints.lookup import STEPS, never, start
+from terraflow.hints.question import Query
 from terraflow.hints.words import PROBE_TENANT, Entry, Report, Scope, Stats, Tier
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _route(live: LiveHints, report: Report, block: bytes) -> str:
             live.policies,
             live.ranker,
             now=live.clock.monotonic(),
-            expired=lambda: False,
+            expired=never,
             tokenizer=None,
             assigned=None,
             share_min=0.0,

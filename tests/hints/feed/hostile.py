@@ -18,8 +18,9 @@ from terraflow.hints.blocks import block_keys
 from terraflow.hints.feed.machine import Input
 from terraflow.hints.feed.source import Asked, Source, read_frame
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import Query, decide_lookup
+from terraflow.hints.lookup import decide_lookup
 from terraflow.hints.policy.policies import CachePolicy, Policies
+from terraflow.hints.question import Query
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Report, Scope, Stats
 
