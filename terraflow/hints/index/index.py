@@ -277,6 +277,8 @@ class Index(Register):
         space = self.space(scope, adapter)
         if space is None:
             return []
+        if len(counts) < len(hashes):
+            raise ValueError("fewer counts than hashes")
         return self.table.chain(
             space,
             hashes if type(hashes) is list else list(hashes),
@@ -347,7 +349,10 @@ class Index(Register):
         own = None if tenant is None else self.tenants.get(tenant)
         tenants = self.tenants.values() if tenant is None else [own] if own is not None else []
         for each in tenants:
-            yield from (place for place in each.places.values() if model in (None, place.model))
+            if model is None:
+                yield from each.places.values()
+            elif (place := each.places.get(model)) is not None:
+                yield place
 
     # Gauges
 
@@ -360,6 +365,13 @@ class Index(Register):
     def entries(self) -> int:
         """Entries, replica × key."""
         return self.table.entries - self.table.waiting
+
+    def keys_by_model(self) -> dict[str, int]:
+        """Distinct keys of every model that has a replica or a key, in one walk over them."""
+        counted: dict[str, int] = {}
+        for place in self._places(None, None):
+            counted[place.model] = counted.get(place.model, 0) + place.keys
+        return counted
 
     def hot(self, tenant: str | None = None, model: str | None = None, now: float = 0.0) -> int:
         """Keys credited more than once within the last TTL, to a 64th of the service's TTL."""

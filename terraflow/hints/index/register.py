@@ -12,6 +12,7 @@ from terraflow.hints.words import Scope
 HOT_SLOTS = 64
 """A credit is dated to this part of the service's TTL, so that hot keys can be counted as they change."""
 SLOT_S_MIN = 0.01
+_SLOT_MAX = (1 << 31) - 1
 REPLICAS_MAX = 1024
 SOURCES_MAX = 1 << 16
 SHARE = 8
@@ -35,7 +36,7 @@ class Register:
 
     def slot(self, now: float) -> int:
         """The slot of time that a credit falls into; 0 is never."""
-        return max(0, int(now // self.slot_s)) + 1
+        return min(max(0, int(now // self.slot_s)) + 1, _SLOT_MAX)
 
     def tenant(self, name: str) -> Tenant:
         """A tenant, made at need."""
@@ -49,8 +50,10 @@ class Register:
         found = self.found(tenant, model, replica)
         if found is not None:
             return found
+        if self.remembered >= SOURCES_MAX:
+            return None
         owner = self.tenant(tenant)
-        if self.remembered >= SOURCES_MAX or owner.sources >= SOURCES_MAX // SHARE:
+        if owner.sources >= SOURCES_MAX // SHARE:
             return None
         place = owner.places.get(model)
         if place is None:

@@ -4,6 +4,7 @@ from terraflow.hints.index.heap cimport Heap
 from terraflow.hints.index.places cimport Holding, Place, ScopeAt, Source, Space, Tenant
 from terraflow.hints.index.runs cimport Runs
 
+cdef int CREDITS_MAX
 cdef int TTL
 cdef int CAP
 cdef int QUOTA
@@ -31,7 +32,7 @@ cdef class Table(Runs):
     cpdef forget_space(self, Space space)
 
     @cython.locals(tenant=Tenant, base=double, batch=int, rank=int, number=int, i=Py_ssize_t, key=int, entry=int,
-                   into=int, was=int, new=cython.bint, sought=bytes)
+                   into=int, was=int, new=cython.bint, sought=bytes, count=int, tier=int)
     cpdef ingest(self, Space space, Holding holding, list hashes, list counts, list tiers, list order, double seen)
     @cython.locals(number=int, weight=double, arrived=double, holding=Holding, victim=int)
     cdef _relieve(self)

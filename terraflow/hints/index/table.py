@@ -17,6 +17,8 @@ from terraflow.hints.index.places import Holding, Source, Space, Tenant
 from terraflow.hints.index.runs import Runs
 
 SPACES_MAX = 1 << 16
+CREDITS_MAX = (1 << 31) - 1
+"""Where credits stay: a block of every prompt has as many within two days."""
 
 TTL, CAP, QUOTA, EVENT, CLEAR = range(5)
 """Why an entry leaves; places of `removed`."""
@@ -91,52 +93,61 @@ class Table(Runs):
 
         A new key beyond the tenant's quota takes out the tenant's oldest, an entry beyond the cap the cap's victim.
         """
+        # More than the cap only where a listener raised between an entry and its relief.
+        while self.entries > self.entries_max:
+            self._relieve()
         tenant = space.tenant
         base = self.arrivals + 1.0
         batch = self._make_batch(holding, seen, base)
         self.b_left[batch] = 1
         rank = 0
         number = holding.number
-        for i in order:
-            key = self.find(space.number, hashes[i])
-            entry = 0
-            if key:
-                entry = self.k_head[key]
-                while entry and self.e_hold[entry] != number:
-                    entry = self.e_next[entry]
-                if key != tenant.last:
-                    self._unqueue(key, tenant)
-                    self._queue(key, tenant)
-            else:
-                key = self._make_key(space)
-            into = batch
-            if entry:
-                self._leave(entry, holding)
-                was = self.e_batch[entry]
-                if self.b_seen[was] > seen:
-                    into = self._make_batch(holding, self.b_seen[was], base)
-                self._leave_batch(was, holding)
-                self.refreshed += 1
-                new = False
-            else:
-                entry = self._make_entry(key, holding)
-                self.admitted += 1
-                new = True
-            self.e_batch[entry] = into
-            self.e_count[entry] = counts[i]
-            self.e_rank[entry] = rank << 3 | tiers[i]
-            self.b_left[into] += 1
-            self._enter(entry, holding)
-            rank += 1
-            if new:
-                if self.tell is not None:
-                    self.tell("added", holding, space, self.sought)
-                if tenant.keys_max >= 0 and tenant.keys > tenant.keys_max:
-                    self.keep_quota(tenant, 8)
-                if self.entries > self.entries_max:
-                    self._relieve()
-        self.arrivals += rank
-        self._leave_batch(batch, holding)
+        try:
+            for i in order:
+                # What is no number of its size fails here, before anything has been changed for it.
+                count = counts[i]
+                tier = tiers[i]
+                key = self.find(space.number, hashes[i])
+                entry = 0
+                if key:
+                    entry = self.k_head[key]
+                    while entry and self.e_hold[entry] != number:
+                        entry = self.e_next[entry]
+                    if key != tenant.last:
+                        self._unqueue(key, tenant)
+                        self._queue(key, tenant)
+                else:
+                    key = self._make_key(space)
+                into = batch
+                if entry:
+                    self._leave(entry, holding)
+                    was = self.e_batch[entry]
+                    if self.b_seen[was] > seen:
+                        into = self._make_batch(holding, self.b_seen[was], base)
+                    self._leave_batch(was, holding)
+                    self.refreshed += 1
+                    new = False
+                else:
+                    entry = self._make_entry(key, holding)
+                    self.admitted += 1
+                    new = True
+                self.e_batch[entry] = into
+                self.e_count[entry] = count
+                self.e_rank[entry] = rank << 3 | tier
+                self.b_left[into] += 1
+                self._enter(entry, holding)
+                rank += 1
+                if new:
+                    if self.tell is not None:
+                        self.tell("added", holding, space, self.sought)
+                    if tenant.keys_max >= 0 and tenant.keys > tenant.keys_max:
+                        self.keep_quota(tenant, 8)
+                    if self.entries > self.entries_max:
+                        self._relieve()
+        finally:
+            # A batch that nobody leaves is lost for good, and there are only as many as entries.
+            self.arrivals += rank
+            self._leave_batch(batch, holding)
 
     def _relieve(self) -> None:
         """Take out one entry: one that waits after a clear, else the cap's victim."""
@@ -303,7 +314,7 @@ class Table(Runs):
                     place.hot[last] = place.hot.get(last, 0) + 1
             self.k_slot_before[key] = last
             self.k_slot[key] = slot
-            if lfu:
+            if lfu and self.credits[entry] < CREDITS_MAX:
                 self._leave(entry, holding)
                 self.credits[entry] += 1
                 self._enter(entry, holding)
