@@ -204,18 +204,25 @@ class LiveHints:
     # Who listens
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` with every change of the index; it must be quick and must not raise. Returns what ends it."""
+        """Call `listener` with every change of the index; it must be quick, and one that raises is told no more.
+
+        Returns what ends it.
+        """
         self._listeners.append(listener)
         self.index.changed = self._tell
 
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-            if not self._listeners:
-                self.index.changed = None
-
-        return end
+        return lambda: self._end(listener)
 
     def _tell(self, change: Change) -> None:
-        for listener in self._listeners:
-            listener(change)
+        for listener in tuple(self._listeners):
+            try:
+                listener(change)
+            except Exception as error:
+                log.error("who listens to the index failed, and is told no more", exc_info=error)
+                self._end(listener)
+
+    def _end(self, listener: Callable[[Change], None]) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if not self._listeners:
+            self.index.changed = None

@@ -128,6 +128,21 @@ def test_listeners_hear_changes_until_they_end() -> None:
     assert live.index.changed is None
 
 
+def test_a_listener_that_raises_is_told_no_more_and_costs_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    live = live_of(SetClock())
+    told: list[Change] = []
+
+    def refuse(change: Change) -> None:
+        raise LookupError
+
+    live.listen(refuse)
+    live.listen(told.append)
+    live.stats("t", "m", "r", Stats(pressure=0.5))
+    live.evict_many(SCOPE, "r", "", [b"a"])
+    assert [change.kind for change in told] == [Kind.UPDATED, Kind.EVICTED]
+    assert caplog.text.count("told no more") == 1
+
+
 def test_a_sweep_goes_on_until_nothing_is_left_of_what_aged_or_was_cleared() -> None:
     clock = SetClock()
     live = LiveHints(index=Index(ttl_s=10.0), clock=clock, ranker=RankerConfig())
