@@ -27,8 +27,6 @@ from terraflow.hints.index.index import Index, Piece
 from terraflow.ports.runtime import Clock
 
 MAGIC = b"terraflow-hints-snapshot/1\n"
-FRAME_BYTES_MAX = 64 << 20
-"""Far above a piece; a length beyond it is damage."""
 _FRAME_HEAD = 12
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -146,7 +144,7 @@ def check(path: Path) -> Head:
             frames_read, tail = frames_read + 1, frame
         if not tail or msgspec.msgpack.decode(tail, type=int) != frames_read - 1:
             raise SnapshotDamaged("it ends too early")
-    except (StopIteration, msgspec.DecodeError):
+    except (StopIteration, msgspec.DecodeError, RecursionError):
         raise SnapshotDamaged("its frames are not what this version writes") from None
     return head
 
@@ -173,11 +171,12 @@ def read_frames(path: Path) -> Iterator[bytes]:
     """The content of each frame, checked. Raises SnapshotDamaged, OSError."""
     last = 0
     with path.open("rb") as file:
+        whole = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC:
             raise SnapshotDamaged("it is not a snapshot of this version")
         while head := file.read(_FRAME_HEAD):
             size = int.from_bytes(head[:4], "big")
-            raw = file.read(size) if size <= FRAME_BYTES_MAX else b""
+            raw = file.read(size) if size <= whole else b""
             last = xxhash.xxh3_64_intdigest(raw, seed=last)
             if len(head) < _FRAME_HEAD or len(raw) != size or head[4:] != last.to_bytes(8, "big"):
                 raise SnapshotDamaged("its content does not match its checksum")

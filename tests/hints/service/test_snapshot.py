@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
+import xxhash
 
 from terraflow.core.types import Instant
 from terraflow.hints.index.index import Index
@@ -137,3 +139,24 @@ async def test_others_have_their_turn_between_two_pieces(tmp_path: Path) -> None
     await write_snapshot(tmp_path / "index.snapshot", index, SetClock(1_000.0, 50.0), {})
     counting.cancel()
     assert turns > pieces
+
+
+async def test_what_feeds_know_may_be_more_than_any_piece(tmp_path: Path) -> None:
+    path, clock = tmp_path / "index.snapshot", SetClock(1_000_000.0, 50.0)
+    known = {f"feed {i}": {"hashes": bytes(10 << 20)} for i in range(7)}
+    await write_snapshot(path, filled(30.0), clock, known)
+    restored = await restore_snapshot(path, Index(ttl_s=100.0), clock)
+    assert restored is not None
+    assert restored.feeds == known
+
+
+async def test_what_is_nested_without_end_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "index.snapshot"
+    deep = b"\x82\xa5at_us\x01\xa5feeds\x81\xa1x" + b"\x91" * 100_000 + b"\xc0"
+    frames, last = [MAGIC], 0
+    for raw in (deep, msgspec.msgpack.encode(0)):
+        last = xxhash.xxh3_64_intdigest(raw, seed=last)
+        frames += [len(raw).to_bytes(4, "big"), last.to_bytes(8, "big"), raw]
+    path.write_bytes(b"".join(frames))
+    with pytest.raises(SnapshotDamaged):
+        await restore_snapshot(path, Index(), SetClock(1.0, 1.0))
