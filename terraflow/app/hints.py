@@ -87,7 +87,7 @@ class RunningHints:
             share_min=settings.minimum_matched_share,
             block_tokens=settings.block_tokens,
         )
-        self.metrics = Metrics(index, clock.monotonic)
+        self.metrics = Metrics(index)
         self.metrics.faults = lambda: self.live.faults
         self.policies = PolicySources(self.live.adopt)
         self.ready = False

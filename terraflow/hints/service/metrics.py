@@ -82,9 +82,8 @@ class _Indexed(NamedTuple):
 class Metrics(Collector):
     """Every number of the service, and where further ones come from."""
 
-    def __init__(self, index: Index, monotonic: Callable[[], float]) -> None:
+    def __init__(self, index: Index) -> None:
         self._index = index
-        self._monotonic = monotonic
         self._indexed = _Indexed({}, 0, {}, {})
         self.registry = CollectorRegistry(auto_describe=False)
         self.up = False
@@ -152,9 +151,8 @@ class Metrics(Collector):
     def read_index(self) -> None:
         """Take the index's counts for what `collect` tells next; on the loop's thread, which alone may read it."""
         index = self._index
-        models = {state.model for state in index.states(None, None, self._monotonic())}
         self._indexed = _Indexed(
-            {model: index.keys(None, model) for model in sorted(models)},
+            index.keys_by_model(),
             index.entries(),
             dict(index.removals),
             dict(index.tenant_removals),

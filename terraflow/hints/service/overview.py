@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = "0001-01-01T00:00:00Z"
+_TENANT = attrgetter("tenant")
 
 
 def _camel(name: str) -> str:
@@ -82,7 +85,7 @@ def overview(live: LiveHints) -> Overview:
     rows = [_row(*of, states, moment) for of, states in sorted(found.items())]
     return Overview(
         replicas=rows,
-        tenants=[_tenant(tenant, rows, index.keys(tenant)) for tenant in sorted({row.tenant for row in rows})],
+        tenants=[_tenant(tenant, list(own), index.keys(tenant)) for tenant, own in groupby(rows, _TENANT)],
         total_prefixes=index.keys() - index.keys(PROBE_TENANT),
         hot_prefixes=index.hot(None, None, now) - index.hot(PROBE_TENANT, None, now),
     )
@@ -108,7 +111,7 @@ def _row(tenant: str, replica: str, states: list[ReplicaState], moment: Callable
 
 
 def _tenant(tenant: str, rows: list[ReplicaRow], entries: int) -> TenantRow:
-    rates = [row.hit_rate for row in rows if row.tenant == tenant and row.stats_reported]
+    rates = [row.hit_rate for row in rows if row.stats_reported]
     return TenantRow(
         tenant_id=tenant,
         index_entries=entries,

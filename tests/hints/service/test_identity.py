@@ -155,7 +155,7 @@ class Asked:
 async def test_a_token_that_expires_ends_its_stream() -> None:
     clock = SetClock(int(NOW * 1e6))
     live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
-    metrics = Metrics(live.index, clock.monotonic)
+    metrics = Metrics(live.index)
     access = Access(Identities(keys=[KEY.public_key()]), metrics, clock, 1, 1)
     update = pb.CacheStateUpdate(
         replica_id="solo", tenant_id="acme", model_id="m", hash_scheme="s", prefixes=[pb.PrefixEntry(prefix_hash=b"a")]
@@ -176,7 +176,7 @@ async def test_a_token_that_expires_ends_its_stream() -> None:
 async def test_a_readers_streams_end_when_its_token_does() -> None:
     clock = SetClock(int(NOW * 1e6))
     live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
-    identities, metrics = Identities(keys=[KEY.public_key()]), Metrics(live.index, clock.monotonic)
+    identities, metrics = Identities(keys=[KEY.public_key()]), Metrics(live.index)
     service = HintService(live, identities, metrics, report_streams_max=1, watch_streams_max=1)
     call = Asked(f"Bearer {token()}")
     entry = Entry("", [b"a"], [1], 1)

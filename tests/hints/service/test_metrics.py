@@ -45,7 +45,7 @@ async def values(metrics: Metrics, *names: str) -> dict[tuple[str, ...], float]:
 
 
 async def test_keys_are_counted_by_model_and_entries_by_replica(index: Index) -> None:
-    metrics = Metrics(index, CLOCK.monotonic)
+    metrics = Metrics(index)
     assert await values(metrics, "inferencecache_index_entries", "terraflow_hints_entries") == {
         ("inferencecache_index_entries", "llama"): 2,
         ("inferencecache_index_entries", "qwen"): 1,
@@ -59,7 +59,7 @@ async def test_keys_are_counted_by_model_and_entries_by_replica(index: Index) ->
 
 
 async def test_lookups_are_counted_by_model_code_and_use(index: Index) -> None:
-    metrics = Metrics(index, CLOCK.monotonic)
+    metrics = Metrics(index)
     for seconds in (0.00005, 0.0001, 0.0003, 5.0):
         metrics.observe_lookup("llama", Lookup.PREFIX_MATCH, True, seconds)
     metrics.observe_lookup("llama", Lookup.NO_HINT, False, 0.0)
@@ -79,7 +79,7 @@ async def test_lookups_are_counted_by_model_code_and_use(index: Index) -> None:
 
 
 async def test_models_beyond_the_bound_are_other(index: Index) -> None:
-    metrics = Metrics(index, CLOCK.monotonic)
+    metrics = Metrics(index)
     for number in range(LABELS_MAX + 7):
         metrics.observe_lookup(f"model-{number}", Lookup.NO_HINT, False, 0.0)
     calls = await values(metrics, "inferencecache_lookup_route_calls")
@@ -88,7 +88,7 @@ async def test_models_beyond_the_bound_are_other(index: Index) -> None:
 
 
 async def test_evictions_are_those_of_the_index_and_those_of_quotas(index: Index) -> None:
-    metrics, now = Metrics(index, CLOCK.monotonic), CLOCK.monotonic()
+    metrics, now = Metrics(index), CLOCK.monotonic()
     index.govern("acme", TenantRule(1800.0, False, 1))
     index.evict("rival", "qwen", "r", b"1", None, now)
     for number in range(12):
@@ -102,7 +102,7 @@ async def test_evictions_are_those_of_the_index_and_those_of_quotas(index: Index
 
 
 async def test_the_exposition_is_prometheus_text(index: Index) -> None:
-    metrics = Metrics(index, CLOCK.monotonic)
+    metrics = Metrics(index)
     metrics.up = True
     page = (await metrics.exposition()).decode()
     assert "inferencecache_server_up 1.0\n" in page
@@ -131,7 +131,7 @@ def test_a_series_is_for_who_may_see_its_tenant_or_model(index: Index, labels: d
 
 
 async def test_answers_are_counted_with_their_cause(index: Index) -> None:
-    metrics = Metrics(index, CLOCK.monotonic)
+    metrics = Metrics(index)
     metrics.renders[Render.RENDER_ERROR, "missing_slot"] += 2
     metrics.pd_routes[Lookup.NO_HINT, "unknown_topology"] += 1
     assert await values(metrics, "terraflow_hints_render_calls", "terraflow_hints_pd_route_calls") == {

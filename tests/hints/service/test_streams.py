@@ -27,7 +27,7 @@ def live() -> LiveHints:
 
 
 def changes_of(live: LiveHints, ring: int = 16) -> Changes:
-    return Changes(live, Metrics(live.index, live.clock.monotonic), ring)
+    return Changes(live, Metrics(live.index), ring)
 
 
 def add(live: LiveHints, *hashes: bytes, tenant: str = "t") -> None:
@@ -47,7 +47,7 @@ async def test_two_readers_see_the_same_and_the_index_has_one_listener(live: Liv
 
 
 async def test_what_is_overwritten_before_a_reader_looked_is_lost_and_counted(live: LiveHints) -> None:
-    metrics = Metrics(live.index, live.clock.monotonic)
+    metrics = Metrics(live.index)
     changes = Changes(live, metrics, 16)
     async with aclosing(changes.read(lambda _: True)) as reader:
         first = asyncio.ensure_future(anext(reader))
