@@ -14,6 +14,7 @@ from tests.harness.bundle import Json
 from tests.harness.caller import CANARY, Caller
 from tests.harness.checks import Checks
 from tests.harness.folder import DataFolder
+from tests.harness.mouths import MOUTHS, Mouth
 from tests.harness.plane import RUNNING, Plane
 from tests.harness.upstreams import Upstreams
 from tests.raised import Raised
@@ -48,6 +49,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def checks(raised: Raised) -> Checks:
     """The checks of this test."""
     return Checks(raised)
+
+
+@pytest.fixture(params=MOUTHS, ids=lambda mouth: mouth.name)
+def mouth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mouth:
+    """Every caller speaks in this shape during the test."""
+    spoken: Mouth = request.param
+    monkeypatch.setattr(Caller, "mouth", spoken)
+    return spoken
+
+
+every_mouth = pytest.mark.usefixtures("mouth")
+"""The test is run once in each API shape."""
 
 
 class Site:

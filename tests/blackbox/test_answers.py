@@ -9,7 +9,7 @@ import pytest
 
 from terraflow.core.reasons import Governed
 from terraflow.core.types import usd
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import CANARY, content_of, headers_of, until
@@ -121,6 +121,7 @@ def test_the_model_sees_its_answer_when_it_is_asked_to_repair_it(site: Site, ven
     assert asked["role"] == "user"
 
 
+@every_mouth
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_stays_bad_is_not_released(stream: bool, site: Site, checks: Checks) -> None:
     blocked(site, checks, site.caller.ask("blocked", stream=stream), 2 * COST, "stays-bad")
@@ -172,6 +173,7 @@ def test_the_schema_that_the_caller_asks_for(site: Site, vendor: Vendor, checks:
     checks.answered(site.caller, site.caller.ask("asked"), capability="engine", cost=COST)
 
 
+@every_mouth
 @pytest.mark.parametrize(
     "schema",
     [
@@ -285,6 +287,7 @@ def test_a_cached_answer_is_streamed_to_whoever_asks_for_a_stream(site: Site, ve
     checks.outcome(site.caller, streamed.request_id, Governed.CACHE_HIT, cost=0)
 
 
+@every_mouth
 def test_an_answer_whose_producer_is_no_longer_permitted_is_not_given(
     launch: Launch, upstreams: Upstreams, checks: Checks
 ) -> None:

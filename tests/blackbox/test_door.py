@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, moment, purpose, remote, sim
 from tests.harness.caller import CANARY, body_of, headers_of, until
@@ -58,6 +58,7 @@ def site(launch_shared: Launch) -> Site:
 # Step 4: the bundle.
 
 
+@every_mouth
 def test_no_bundle_was_ever_activated(launch: Launch, checks: Checks) -> None:
     site = launch(None)
     checks.refused(site.caller, site.caller.ask(), Governed.BUNDLE_INVALID)
@@ -67,6 +68,7 @@ def test_no_bundle_was_ever_activated(launch: Launch, checks: Checks) -> None:
     assert site.caller.get("/readyz", root=True).status_code == 503
 
 
+@every_mouth
 @pytest.mark.parametrize("change", ["signature", "payload", "other key", "no envelope"])
 def test_a_bundle_that_was_changed_in_the_database(change: str, launch: Launch, checks: Checks) -> None:
     document = bundle.document(purpose("plain", sim("one")))
@@ -89,6 +91,7 @@ def test_a_new_bundle_comes_into_force_while_the_plane_runs(launch: Launch, chec
     assert decision["bundle"]["sequence"] == 2
 
 
+@every_mouth
 def test_a_bundle_that_expires_while_it_is_in_force(launch: Launch, checks: Checks) -> None:
     site = launch(bundle.document(purpose("plain", sim("one"))))
     checks.answered(site.caller, site.caller.ask(), capability="one")
@@ -138,31 +141,37 @@ def test_a_request_that_waits_keeps_its_bundle_too(launch: Launch, upstreams: Up
 # Step 5: the workload.
 
 
+@every_mouth
 @pytest.mark.parametrize("named", ["nothing-of-that-name", "theirs"])
 def test_a_workload_that_this_tenant_does_not_have(named: str, site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask(named), Governed.UNKNOWN_WORKLOAD)
 
 
+@every_mouth
 def test_a_workload_whose_contract_is_another_tenants(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("mismatched"), Governed.TENANT_MISMATCH)
 
 
+@every_mouth
 def test_a_workload_that_the_application_may_not_call(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("withheld"), Governed.APP_NOT_ENTITLED_TO_WORKLOAD)
     checks.refused(site.caller, site.caller.ask(model="withheld"), Governed.APP_NOT_ENTITLED_TO_WORKLOAD)
 
 
+@every_mouth
 def test_an_application_that_the_bundle_does_not_know(site: Site, checks: Checks) -> None:
     stranger = site.caller_with(site.folder.issue_key(application="stranger"))
     response = stranger.ask()
     checks.refused(stranger, response, Governed.APP_NOT_ENTITLED_TO_WORKLOAD, detail="application_unknown")
 
 
+@every_mouth
 @pytest.mark.parametrize("state", STATES)
 def test_a_contract_that_is_not_in_force(state: str, site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask(state), Governed.CONTRACT_NOT_EXECUTABLE, detail=state)
 
 
+@every_mouth
 def test_how_a_workload_is_chosen(site: Site, checks: Checks) -> None:
     for response, workload in (
         (site.caller.ask(), "plain"),
@@ -209,6 +218,7 @@ class Door:
         self.threads.shutdown()
 
 
+@every_mouth
 def test_a_tenant_that_fills_its_share(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     door = Door(launch, upstreams, tenant_max=1)
     response = door.site.caller.ask()
@@ -219,6 +229,7 @@ def test_a_tenant_that_fills_its_share(launch: Launch, upstreams: Upstreams, che
     checks.answered(door.others, other.result(), capability="engine", cost=COST)
 
 
+@every_mouth
 def test_a_full_queue(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     door = Door(launch, upstreams, running_max=1, waiting_max=1)
     waiting = [door.threads.submit(door.site.caller.ask) for _ in range(2)]
@@ -230,6 +241,7 @@ def test_a_full_queue(launch: Launch, upstreams: Upstreams, checks: Checks) -> N
     door.end(checks, *waiting)
 
 
+@every_mouth
 def test_a_deadline_that_passes_in_the_queue(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     door = Door(launch, upstreams, running_max=1)
     response = door.site.caller.ask(headers=headers_of(deadline_ms=50))
@@ -238,6 +250,7 @@ def test_a_deadline_that_passes_in_the_queue(launch: Launch, upstreams: Upstream
     door.end(checks)
 
 
+@every_mouth
 def test_a_caller_that_leaves_the_queue(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     door = Door(launch, upstreams, running_max=1)
     request_id = door.site.caller.leave_queue()
@@ -266,6 +279,7 @@ def test_a_tool_that_the_contract_does_not_list(offered: Json, site: Site, check
     checks.refused(site.caller, site.caller.ask("tools", tools=two), Governed.TOOL_NOT_PERMITTED)
 
 
+@every_mouth
 def test_a_tool_that_the_contract_lists(site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("tools", tools=[TOOL]), capability="one")
 
@@ -273,18 +287,21 @@ def test_a_tool_that_the_contract_lists(site: Site, checks: Checks) -> None:
 # Step 10: the class.
 
 
+@every_mouth
 def test_text_above_the_scan_bound(site: Site, checks: Checks) -> None:
     response = site.caller.ask(text="x" * SCAN_BYTES_MAX)
     facts = checks.refused(site.caller, response, Governed.INPUT_TOO_LARGE)
     assert facts["details"] == {"scan_bytes_max": SCAN_BYTES_MAX}
 
 
+@every_mouth
 def test_a_class_that_must_be_declared(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("declared"), Governed.DATA_CLASS_UNDECLARED)
     declared = site.caller.ask("declared", headers=headers_of(data_class="public"))
     checks.answered(site.caller, declared, capability="one")
 
 
+@every_mouth
 @pytest.mark.parametrize(
     ("workload", "text", "headers", "detail"),
     [

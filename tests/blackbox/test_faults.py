@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from terraflow.core.reasons import Governed, ModelApi
-from tests.blackbox.conftest import Launch, Site
+from terraflow.core.reasons import Governed, ModelApi, reason
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.faults.plane import CLOCK_JUMPED, STREAM_STOPS
 from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
 from tests.harness.caller import content_of, headers_of, until
 from tests.harness.checks import Checks
+from tests.harness.mouths import mouth_of
 from tests.harness.upstreams import COST, DONE, END, USED, Upstreams, answer, flow, text
 from tests.providers.vendor import Vendor, says
 
@@ -61,6 +62,7 @@ _POLICY = Governed.POLICY_EVALUATION_ERROR
 _FAULT = Governed.INTERNAL_ERROR
 
 
+@every_mouth
 @pytest.mark.parametrize(
     ("fault", "how", "code"),
     [
@@ -92,6 +94,7 @@ def test_a_fault_before_the_call(
     checks.answered(site.caller, site.caller.ask(), capability="engine", cost=COST)
 
 
+@every_mouth
 def test_the_store_is_gone(site: Site, vendor: Vendor, checks: Checks) -> None:
     calls = len(vendor.requests)
     with site.plane.fault("store gone"):
@@ -99,8 +102,9 @@ def test_the_store_is_gone(site: Site, vendor: Vendor, checks: Checks) -> None:
         assert site.caller.get("/healthz", root=True).status_code == 200
     for response in responses:
         assert response.status_code == 503
-        error = response.json()["error"]
-        assert (error["code"], error["type"]) == (Governed.EVIDENCE_UNAVAILABLE, "service_unavailable_error")
+        body, code = response.json(), Governed.EVIDENCE_UNAVAILABLE
+        assert body["error"]["code"] == code
+        mouth_of(response.url.path).error(body, 503, reason(code).meaning, None)
         assert "x-terraflow-reason" not in response.headers
     assert len(vendor.requests) == calls
     checks.answered(site.caller, site.caller.ask(), capability="engine", cost=COST)
@@ -127,6 +131,7 @@ def test_a_read_that_fails(fault: str, status: int, site: Site, checks: Checks) 
 # During the call.
 
 
+@every_mouth
 @pytest.mark.parametrize("fault", ["provider broken", "provider nothing", "provider odd"])
 def test_a_fault_in_the_call(fault: str, site: Site, checks: Checks) -> None:
     with site.plane.fault(fault):
@@ -148,6 +153,7 @@ def test_a_fault_in_a_stream_that_flows(site: Site, vendor: Vendor, checks: Chec
     until(lambda: len(vendor.closed_at) > left)
 
 
+@every_mouth
 @pytest.mark.parametrize("fault", ["reserve", "settle"])
 def test_a_fallback_that_cannot_be_reserved(fault: str, site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [says(401, {})]
@@ -165,6 +171,7 @@ def _recorded_late(site: Site, checks: Checks, request_id: str, code: Governed) 
     assert [attempt["capability"] for attempt in outcome["attempts"]] == ["engine"]
 
 
+@every_mouth
 @pytest.mark.parametrize(("fault", "code"), [("finish", _EVIDENCE), ("finish broken", _FAULT)])
 def test_an_answer_that_cannot_be_recorded_is_withheld(fault: str, code: Governed, site: Site, checks: Checks) -> None:
     with site.plane.fault(fault):
@@ -186,6 +193,7 @@ def test_a_stream_that_cannot_be_recorded_ends_in_an_error(site: Site, vendor: V
     _recorded_late(site, checks, streamed.request_id, _EVIDENCE)
 
 
+@every_mouth
 def test_a_withheld_answer_is_not_called_for_again_under_its_key(site: Site, vendor: Vendor, checks: Checks) -> None:
     headers = headers_of(key="withheld")
     with site.plane.fault("finish"):
@@ -211,6 +219,7 @@ def test_a_refusal_that_cannot_be_recorded_gives_its_key_back(site: Site, vendor
 # The clock.
 
 
+@every_mouth
 def test_a_wall_clock_that_jumps(site: Site, checks: Checks) -> None:
     with site.plane.fault(CLOCK_JUMPED):
         response = site.caller.ask()

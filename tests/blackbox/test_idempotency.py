@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import content_of, headers_of, until
@@ -41,12 +41,14 @@ def site(launch_shared: Launch, vendor: Vendor) -> Site:
     )
 
 
+@every_mouth
 def test_a_key_that_is_required(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("needs-key"), Governed.IDEMPOTENCY_KEY_REQUIRED)
     given = site.caller.ask("needs-key", headers=headers_of(key="required"))
     checks.answered(site.caller, given, capability="engine", cost=COST)
 
 
+@every_mouth
 def test_the_same_request_again_is_replayed(site: Site, vendor: Vendor, checks: Checks) -> None:
     calls, headers = len(vendor.requests), headers_of(key="again")
     original = site.caller.ask(headers=headers)
@@ -57,6 +59,7 @@ def test_the_same_request_again_is_replayed(site: Site, vendor: Vendor, checks: 
     assert len(vendor.requests) == calls + 1
 
 
+@every_mouth
 def test_a_refusal_is_replayed_too(site: Site, checks: Checks) -> None:
     headers = headers_of(key="refused")
     original = site.caller.ask(headers=headers, tools=[TOOL])
@@ -123,6 +126,7 @@ def test_outcomes_that_invite_a_retry_free_the_key(site: Site, checks: Checks) -
     checks.refused(site.caller, again, Governed.RATE_LIMITED, detail="workload", retry_after=True)
 
 
+@every_mouth
 def test_an_erased_answer_is_not_called_for_again(site: Site, vendor: Vendor, checks: Checks) -> None:
     headers = headers_of(key="erased")
     original = site.caller.ask(headers=headers).headers["x-terraflow-request-id"]
@@ -172,6 +176,7 @@ def waiting(launch: Launch, upstreams: Upstreams) -> Held:
     return Held(launch, upstreams)
 
 
+@every_mouth
 def test_eight_at_once_make_one_call(waiting: Held, checks: Checks) -> None:
     headers = headers_of(key="at once")
     sent = [waiting.threads.submit(waiting.caller.ask, headers=headers) for _ in range(8)]
@@ -185,6 +190,7 @@ def test_eight_at_once_make_one_call(waiting: Held, checks: Checks) -> None:
             checks.replayed(waiting.caller, response, originals[0])
 
 
+@every_mouth
 def test_a_duplicate_waits_no_longer_than_its_own_deadline(waiting: Held, checks: Checks) -> None:
     headers = headers_of(key="slow")
     original = waiting.threads.submit(waiting.caller.ask, headers=headers)
@@ -223,6 +229,7 @@ def test_a_keyed_call_runs_on_when_its_caller_leaves(waiting: Held, checks: Chec
     assert len(waiting.vendor.requests) == 1
 
 
+@every_mouth
 def test_a_replay_after_a_restart(waiting: Held, checks: Checks) -> None:
     headers = headers_of(key="kept")
     waiting.gate.open()

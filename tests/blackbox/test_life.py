@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import limit, purpose, remote, sim
 from tests.harness.caller import until
@@ -34,6 +34,7 @@ def _recorded(held: Held) -> str:
     return str(request_id)
 
 
+@every_mouth
 def test_a_running_request_is_finished_before_the_end(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     waiting = Held(launch, upstreams)
     with ThreadPoolExecutor(2) as threads:
@@ -72,6 +73,7 @@ def test_a_running_stream_is_finished_before_the_end(launch: Launch, upstreams: 
     checks.outcome(waiting.caller, streamed.request_id, Governed.PERMITTED, cost=COST)
 
 
+@every_mouth
 def test_what_does_not_finish_in_time_is_recorded(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     waiting = Held(launch, upstreams, drain_s=1)
     with ThreadPoolExecutor(1) as threads:

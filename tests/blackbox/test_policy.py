@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, Purpose, purpose, remote, sim
 from tests.harness.caller import headers_of, until
@@ -106,6 +106,7 @@ def site(launch_shared: Launch) -> Site:
     )
 
 
+@every_mouth
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_pinned_capability_that_is_excluded_answers_with_its_exclusion(
     case: Case, site: Site, checks: Checks
@@ -117,6 +118,7 @@ def test_a_pinned_capability_that_is_excluded_answers_with_its_exclusion(
     assert facts["details"] == {"excluded": {} if case.foreign else excluded}
 
 
+@every_mouth
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_without_the_pin_another_answers_and_the_record_has_the_exclusion(
     case: Case, site: Site, checks: Checks
@@ -130,6 +132,7 @@ def test_without_the_pin_another_answers_and_the_record_has_the_exclusion(
     assert decision["plan"] == [f"fit-{case.name}"]
 
 
+@every_mouth
 def test_a_private_endpoint_that_lies_outside_the_private_networks(launch: Launch, checks: Checks) -> None:
     document = bundle.document(purpose("plain", remote("engine", 9), sim("fit")))
     site = launch(document, private_networks=["10.0.0.0/8"])
@@ -138,6 +141,7 @@ def test_a_private_endpoint_that_lies_outside_the_private_networks(launch: Launc
     checks.answered(site.caller, site.caller.ask(), capability="fit")
 
 
+@every_mouth
 def test_no_route_is_left(site: Site, checks: Checks) -> None:
     facts = checks.refused(site.caller, site.caller.ask("nothing-fits"), Governed.NO_POLICY_PERMITTED_ROUTE)
     assert facts["details"]["excluded"] == {
@@ -158,16 +162,19 @@ def test_health_alone_stands_in_the_way(workload: str, capability: str, site: Si
     checks.refused(site.caller, pinned, Governed.PROVIDER_UNHEALTHY, capability=capability, retry_after=True)
 
 
+@every_mouth
 def test_every_route_is_dearer_than_one_request_may_be(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("dear"), Governed.NO_ROUTE_WITHIN_REQUEST_LIMIT)
 
 
+@every_mouth
 def test_the_pinned_route_is_dearer_than_one_request_may_be(site: Site, checks: Checks) -> None:
     pinned = site.caller.ask("dear-or-cheap", model="dear-three")
     checks.refused(site.caller, pinned, Governed.BUDGET_REQUEST_LIMIT, capability="dear-three")
     checks.answered(site.caller, site.caller.ask("dear-or-cheap"), capability="cheap", cost=1)
 
 
+@every_mouth
 @pytest.mark.parametrize("asked", [{}, {"max_tokens": 100}, {"max_completion_tokens": 64}])
 def test_the_reasoning_budget_leaves_no_room_for_an_answer(asked: Json, site: Site, checks: Checks) -> None:
     response = site.caller.ask("thinks", **asked)
@@ -190,10 +197,12 @@ def test_a_burst_goes_out_only_while_the_private_slot_is_taken(
     checks.answered(site.caller, site.caller.ask(), capability="inside", cost=COST)
 
 
+@every_mouth
 @pytest.mark.parametrize("name", ["second", "The-Second"])
 def test_a_capability_is_pinned_by_its_id_or_by_an_alias(name: str, site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("named", model=name), capability="second")
 
 
+@every_mouth
 def test_a_model_that_names_nothing_pins_nothing(site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("named", model="gpt-4o"), capability="first")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
 from tests.harness.caller import headers_of, until
@@ -95,6 +95,7 @@ def test_a_failure_that_a_retry_mends(how: str, site: Site, checks: Checks) -> N
     }
 
 
+@every_mouth
 @pytest.mark.parametrize(
     ("workload", "code", "detail", "read"),
     [
@@ -124,6 +125,7 @@ def test_requests_that_a_model_refuses_never_make_it_unhealthy(site: Site, check
         checks.refused(site.caller, response, Governed.PROVIDER_REJECTED_REQUEST, detail="rejected_content")
 
 
+@every_mouth
 def test_the_safe_path_answers_when_nothing_else_could(site: Site, checks: Checks) -> None:
     also = (Governed.PERMITTED, Governed.PROVIDER_ERROR_RECOVERED)
     checks.answered(site.caller, site.caller.ask("safe"), Governed.SAFE_PATH_USED, capability="kept", also=also)
@@ -139,11 +141,13 @@ def test_the_fallback_graph_is_followed_breadth_first_and_ends(site: Site, check
     checks.refused(site.caller, response, Governed.PROVIDER_ERROR_UNRECOVERED, detail="authentication")
 
 
+@every_mouth
 def test_a_pin_has_no_fallback_that_the_contract_does_not_name(site: Site, checks: Checks) -> None:
     response = site.caller.ask("pinned", model="p")
     checks.refused(site.caller, response, Governed.PROVIDER_ERROR_UNRECOVERED, detail="authentication", capability="p")
 
 
+@every_mouth
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_deadline_comes_during_the_call(stream: bool, site: Site, checks: Checks) -> None:
     response = site.caller.ask("slow", headers=headers_of(deadline_ms=60), stream=stream)
@@ -184,6 +188,7 @@ def test_a_slot_is_given_back_however_its_call_ends(launch: Launch, upstreams: U
     assert statuses == [400, 503, 200]
 
 
+@every_mouth
 def test_a_deadline_that_passes_before_a_slot_is_free(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
     gate = Gate()
     vendor = upstreams.open(held(gate, answer()))

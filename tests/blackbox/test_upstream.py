@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of, until
@@ -129,28 +129,33 @@ def _check(case: Case, site: Site, vendor: Vendor, checks: Checks, *, stream: bo
     assert len(vendor.requests) == calls + case.tries
 
 
+@every_mouth
 @pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
 def test_a_whole_answer_that_fails(case: Case, site: Site, vendor: Vendor, checks: Checks) -> None:
     _check(case, site, vendor, checks, stream=False)
 
 
+@every_mouth
 @pytest.mark.parametrize("case", STREAMED, ids=lambda case: case.name)
 def test_a_stream_that_fails_before_its_first_chunk(case: Case, site: Site, vendor: Vendor, checks: Checks) -> None:
     _check(case, site, vendor, checks, stream=True)
 
 
+@every_mouth
 def test_an_answer_that_the_vendor_filtered_is_not_released(site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [answer(CANARY, finish_reason="content_filter")]
     code = Governed.CONTENT_FILTERED
     checks.refused(site.caller, site.caller.ask(), code, detail="answer", cost=COST, capability="engine")
 
 
+@every_mouth
 def test_a_vendor_that_is_down(launch: Launch, checks: Checks) -> None:
     site = launch(bundle.document(purpose("plain", remote("engine", 9))))
     response = site.caller.ask()
     checks.refused(site.caller, response, UNRECOVERED, detail="connect")
 
 
+@every_mouth
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_vendor_that_never_answers(stream: bool, site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [silence]
@@ -175,6 +180,7 @@ def test_a_vendor_that_drips_its_answer_is_left_at_the_deadline(site: Site, vend
     checks.refused(site.caller, response, Governed.DEADLINE_EXPIRED, detail="timeout", cost=reserved)
 
 
+@every_mouth
 def test_the_caller_leaves_a_whole_answer_and_the_vendor_is_left_at_once(
     site: Site, vendor: Vendor, checks: Checks
 ) -> None:

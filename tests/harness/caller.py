@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from tests.harness.mouths import CHAT as CHAT_MOUTH
+from tests.harness.mouths import Mouth
 from tests.harness.plane import Plane
 
 CANARY = "canary-3e9d1c70"
-CHAT = "/chat/completions"
+CHAT = CHAT_MOUTH.path
 WAIT_S = 10.0
 
 Json = dict[str, Any]
@@ -61,7 +63,9 @@ def headers_of(
 
 
 class Caller:
-    """One application with one API key."""
+    """One application with one API key. It asks in the shape of `mouth`, and keeps an idempotency key for each."""
+
+    mouth: Mouth = CHAT_MOUTH
 
     def __init__(self, plane: Plane, api_key: str) -> None:
         self.plane = plane
@@ -80,9 +84,13 @@ class Caller:
     def ask(
         self, workload: str | None = None, text: str = "Hello", *, headers: dict[str, str] | None = None, **fields: Any
     ) -> httpx2.Response:
-        """One chat request, `fields` in its body; `headers` instead of the workload's alone."""
+        """One request, `fields` in its chat body; `headers` instead of the workload's alone."""
         sent = headers_of(workload) | (headers or {})
-        return self.post(body_of(text, **fields), sent)
+        return self.post(self.mouth.asks(body_of(text, **fields)), self._keyed(sent), self.mouth.path)
+
+    def _keyed(self, headers: dict[str, str]) -> dict[str, str]:
+        key = headers.get("Idempotency-Key")
+        return headers if key is None else headers | {"Idempotency-Key": f"{key} {self.mouth.name}"}
 
     def post(self, body: Json | bytes, headers: dict[str, str] | None = None, path: str = CHAT) -> httpx2.Response:
         """Any body, to any path under the base URL."""
@@ -106,11 +114,12 @@ class Caller:
 
     @contextmanager
     def stream(self, workload: str, text: str = "Hello", **fields: Any) -> Iterator[Streamed]:
-        """A streamed chat request; leaving the block closes the connection."""
-        declared = headers_of(workload) | fields.pop("headers", {})
+        """A streamed request; leaving the block closes the connection."""
+        declared = self._keyed(headers_of(workload) | fields.pop("headers", {}))
         head = self.authorization | {"Content-Type": "application/json"} | declared
-        raw = json.dumps(body_of(text, stream=True, **fields)).encode()
-        with self._http.stream("POST", self.plane.base_url + CHAT, content=raw, headers=head) as response:
+        raw = json.dumps(self.mouth.asks(body_of(text, stream=True, **fields))).encode()
+        url = self.plane.base_url + self.mouth.path
+        with self._http.stream("POST", url, content=raw, headers=head) as response:
             yield Streamed(response)
 
     def leave(self, ready: Callable[[], object], headers: dict[str, str] | None = None, **fields: Any) -> str:
@@ -135,10 +144,11 @@ class Caller:
         return request_id
 
     def _send_and_leave(self, ready: Callable[[], object], headers: dict[str, str], fields: Json) -> None:
-        lines = [f"{name}: {value}" for name, value in (self.authorization | headers).items()]
+        lines = [f"{name}: {value}" for name, value in (self.authorization | self._keyed(headers)).items()]
+        raw = json.dumps(self.mouth.asks(body_of(**fields))).encode()
         place = urlsplit(self.plane.base_url)
         with socket.create_connection((place.hostname, place.port), timeout=10) as connection:
-            connection.sendall(request_bytes(lines, json.dumps(body_of(**fields)).encode()))
+            connection.sendall(request_bytes(lines, raw, f"/v1{self.mouth.path}"))
             until(ready)
 
     def _ended(self) -> set[str]:
@@ -167,11 +177,17 @@ class Streamed:
         self._lines = response.iter_lines()
 
     def events(self) -> Iterator[str]:
-        """The data of each event, `[DONE]` among them."""
+        """The data of each event, `[DONE]` among them; that of a named event says its name as `type`."""
+        name = None
         for line in self._lines:
-            if line:
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line:
                 assert line.startswith("data: "), line
-                yield line.removeprefix("data: ")
+                data = line.removeprefix("data: ")
+                assert name is None or json.loads(data)["type"] == name
+                yield data
+                name = None
 
     def rest(self) -> list[str]:
         """All events that are still to come."""

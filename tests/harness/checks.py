@@ -14,25 +14,13 @@ import httpx2
 from terraflow.core.reasons import Governed, ModelApi, reason
 from terraflow.core.types import usd
 from tests.harness.caller import CANARY, Caller
+from tests.harness.mouths import CHAT, Mouth, mouth_of
 from tests.raised import Raised
 
 Json = dict[str, Any]
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 _FACTS = {"request_id", "reason_code", "reasons", "detail", "details", "capability", "cost_usd"}
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
-    413: "invalid_request_error",
-    422: "unprocessable_entity_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "service_unavailable_error",
-    504: "timeout_error",
-}
 
 
 class Checks:
@@ -66,7 +54,9 @@ class Checks:
         assert {"x-terraflow-savings-usd", "x-terraflow-idempotent-replay"}.isdisjoint(headers)
         self._retry(response, retry_after, row.retry)
         body = response.json()
-        self._error(body, response.status_code, code)
+        mouth = mouth_of(response.url.path)
+        assert headers[mouth.id_header] == headers["x-terraflow-request-id"]
+        self._error(mouth, body, response.status_code, code)
         facts: Json = body["terraflow"]
         assert set(facts) == _FACTS
         assert facts["request_id"] == headers["x-terraflow-request-id"]
@@ -97,17 +87,16 @@ class Checks:
         assert headers["x-terraflow-capability"] == capability
         assert {"retry-after", "x-should-retry"}.isdisjoint(headers)
         body: Json = response.json()
-        assert body["object"] == "chat.completion"
-        assert body["id"] == "chatcmpl-" + headers["x-terraflow-request-id"].removeprefix("req_")
-        assert body["model"] == capability
+        mouth, request_id = mouth_of(response.url.path), headers["x-terraflow-request-id"]
+        assert headers[mouth.id_header] == request_id
+        read, written = mouth.answer(body, request_id, capability)
         facts = body["terraflow"]
         assert facts["request_id"] == headers["x-terraflow-request-id"]
         assert facts["reason_code"] == code
         assert set(facts["reasons"]) == {code, *also}
         assert facts["cost_usd"] == headers["x-terraflow-cost-usd"]
         if cost is None:
-            usage = body["usage"]
-            cost = usage["prompt_tokens"] + 2 * usage["completion_tokens"]
+            cost = read + 2 * written
         assert facts["cost_usd"] == usd(cost)
         self.recorded(caller, response, code, cost=cost)
         return body
@@ -135,7 +124,7 @@ class Checks:
         assert facts["original_reason_code"] == original.json()["terraflow"]["reason_code"]
         assert facts["original_request_id"] == first["x-terraflow-request-id"]
         assert facts["cost_usd"] == "0"
-        for field in ("model", "choices", "usage"):
+        for field in ("model", "choices", "content", "stop_reason", "usage"):
             assert body.get(field) == original.json().get(field)
         return body
 
@@ -170,7 +159,8 @@ class Checks:
         """An error from before governance: no reason header, no cost; `named` says whether it has a request id.
         Gives its first problem, if it has one."""
         assert self.raised(response) is code, response.text
-        self.ungoverned_parts(response.status_code, dict(response.headers), response.json(), code, field, named)
+        parts = (response.status_code, dict(response.headers), response.json(), code, field, named)
+        self.ungoverned_parts(*parts, mouth_of(response.url.path))
         assert CANARY.encode() not in response.content
         problems: list[Json] = response.json()["terraflow"]["details"]["problems"]
         assert len(problems) <= 3
@@ -184,6 +174,7 @@ class Checks:
         code: Governed | ModelApi,
         field: str | None,
         named: bool,
+        mouth: Mouth = CHAT,
     ) -> None:
         """The same of a response in its parts."""
         assert status == reason(code).status
@@ -192,7 +183,8 @@ class Checks:
         assert ("x-terraflow-request-id" in headers) is named
         if named:
             assert REQUEST_ID.fullmatch(headers["x-terraflow-request-id"])
-        self._error(body, status, code, param=field)
+            assert headers[mouth.id_header] == headers["x-terraflow-request-id"]
+        self._error(mouth, body, status, code, param=field)
         facts = body["terraflow"]
         assert set(facts) == {"request_id", "detail", "details"}
         assert facts["request_id"] == headers.get("x-terraflow-request-id")
@@ -206,11 +198,6 @@ class Checks:
         assert (headers.get("x-should-retry") == "false") is (not retry and not retry_after)
 
     @staticmethod
-    def _error(body: Json, status: int, code: Governed | ModelApi, param: str | None = None) -> None:
-        assert set(body) == {"error", "terraflow"}
-        error = body["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert error["code"] == code
-        assert error["type"] == _ERROR_TYPES[status]
-        assert error["message"].startswith(reason(code).meaning)
-        assert error["param"] == param
+    def _error(mouth: Mouth, body: Json, status: int, code: Governed | ModelApi, param: str | None = None) -> None:
+        mouth.error(body, status, reason(code).meaning, param)
+        assert body["error"]["code"] == code

@@ -26,8 +26,9 @@ from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, reads
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
-from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.replies import request_id_headers, ungoverned
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
+from terraflow.gateway.mouths.anthropic_messages import MESSAGES, counted
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
@@ -204,6 +205,20 @@ def _left(x: Exchange) -> None:
         x.presence.leave()
 
 
+async def _count_tokens(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+    declared = parse_declared(arrived.head)
+    if isinstance(declared, Refuse):
+        return declared
+    raw = await _read(arrived.wire, service.limits)
+    if isinstance(raw, Refuse):
+        return raw
+    count = partial(counted, raw, service.limits.body_values_max)
+    body = count() if len(raw) < LONG_BYTES else await service.plane.turns.take(count)
+    if isinstance(body, Refuse):
+        return body
+    return Reply(200, request_id_headers(arrived.mouth, arrived.request_id), body)
+
+
 async def _models(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     return reads.models(service.plane, arrived.caller, arrived.request_id)
 
@@ -237,13 +252,15 @@ async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None
 
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
-    ("POST",   "/v1/chat/completions"):    Route(_governed, CHAT),
-    ("GET",    "/v1/models"):              Route(_models,   CHAT),
-    ("GET",    "/v1/models/*"):            Route(_model,    CHAT),
-    ("GET",    "/v1/evidence/*"):          Route(_evidence, CHAT),
-    ("GET",    "/v1/reviews/*"):           Route(_review,   CHAT),
-    ("DELETE", "/v1/requests/*"):          Route(_cancel,   CHAT),
-    ("POST",   "/v1/requests/*/feedback"): Route(_feedback, CHAT),
+    ("POST",   "/v1/chat/completions"):      Route(_governed,     CHAT),
+    ("POST",   "/v1/messages"):              Route(_governed,     MESSAGES),
+    ("POST",   "/v1/messages/count_tokens"): Route(_count_tokens, MESSAGES),
+    ("GET",    "/v1/models"):                Route(_models,       CHAT),
+    ("GET",    "/v1/models/*"):              Route(_model,        CHAT),
+    ("GET",    "/v1/evidence/*"):            Route(_evidence,     CHAT),
+    ("GET",    "/v1/reviews/*"):             Route(_review,       CHAT),
+    ("DELETE", "/v1/requests/*"):            Route(_cancel,       CHAT),
+    ("POST",   "/v1/requests/*/feedback"):   Route(_feedback,     CHAT),
 }
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)

@@ -229,6 +229,7 @@ class ChatBody(msgspec.Struct):
 
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([a-z_]+)`")
+_UNKNOWN = "Object contains unknown field"
 _EXPECTED = re.compile(r"Expected (`[a-z0-9_. |\[\]]+`(?: (?:of length )?[<>=]+ [0-9.-]+)?)")
 _PLAIN_PATH = re.compile(r"[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*(?:\.[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*)*")
 
@@ -241,15 +242,18 @@ def check(document: dict[str, Any]) -> ChatBody | Problem:
     try:
         return msgspec.convert(document, ChatBody, strict=True)
     except msgspec.ValidationError as error:
-        return _problem(str(error))
+        return problem_of(str(error))
 
 
-def _problem(said: str) -> Problem:
+def problem_of(said: str) -> Problem:
+    """What msgspec `said` of a body, without the value and without any key that the caller chose."""
     at = _AT.search(said)
     path = at["path"] if at is not None and _PLAIN_PATH.fullmatch(at["path"]) else ""
     missing = _MISSING.match(said)
     if missing is not None:
         return Problem(field=f"{path}.{missing[1]}".lstrip("."), rule="is required")
+    if said.startswith(_UNKNOWN):
+        return Problem(field=path or "body", rule="must hold no unknown field")
     expected = _EXPECTED.match(said)
     if expected is None:
         return Problem(field=path or "body", rule="has a value that is not allowed")

@@ -61,12 +61,18 @@ def governed_error(closed: Closed) -> bytes:
 def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
     """The body of an error from before governance. `param` is the first problem's field path."""
     reason = reason_of(refuse.reason)
+    message, facts = ungoverned_facts(refuse, request_id)
+    param = refuse.problems[0].field if refuse.problems else None
+    return _error(reason.status or 500, reason.code, message, param, facts)
+
+
+def ungoverned_facts(refuse: Refuse, request_id: str | None) -> tuple[str, dict[str, Any]]:
+    """The message of an error from before governance, and its `terraflow` object, whatever the shape around them."""
+    reason = reason_of(refuse.reason)
     problems = [{"field": p.field, "rule": p.rule} for p in refuse.problems]
     said = "; ".join(f"{p.field} {p.rule}" for p in refuse.problems)
     message = f"{reason.meaning} {said + '.' if said else reason.action}"
-    facts = {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
-    param = refuse.problems[0].field if refuse.problems else None
-    return _error(reason.status or 500, reason.code, message, param, facts)
+    return message, {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
 
 
 def _error(status: int, code: str, message: str, param: str | None, facts: dict[str, Any]) -> bytes:

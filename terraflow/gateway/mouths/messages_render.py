@@ -1,0 +1,153 @@
+"""A neutral outcome in Anthropic's Messages shape: whole answers, and errors.
+
+1. Thinking comes first, then text, then tool calls in their order. Thinking without a signature (another vendor's) has
+   an empty one. A refusal's words are text, and the stop reason says that it is one.
+2. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
+3. Error types are Anthropic's, by status; the code is beside them, in `error.code`. Messages are the registry's words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import reason as reason_of
+from terraflow.gateway.exchange import Closed
+from terraflow.gateway.mouths.errors import terraflow_object, ungoverned_facts
+from terraflow.ports.upstream import Usage
+
+Json = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_decode_object = msgspec.json.Decoder(Json).decode
+
+# fmt: off
+STOP_REASONS = {
+    "stop":           "end_turn",
+    "length":         "max_tokens",
+    "tool_calls":     "tool_use",
+    "function_call":  "tool_use",
+    "content_filter": "refusal",
+}
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "invalid_request_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_TIERS = {"default": "standard", "priority": "priority"}
+# fmt: on
+
+
+def message_id(request_id: str) -> str:
+    """The answer's id, made of the request's."""
+    return "msg_" + request_id.removeprefix("req_")
+
+
+def usage_object(usage: Usage) -> Json:
+    """Usage as Anthropic's clients read it: every input token is in exactly one of three counts."""
+    return {
+        "input_tokens": usage.input + usage.audio_input,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cached_input,
+        "output_tokens": usage.output_total,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning},
+    }
+
+
+def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool) -> str:
+    """Anthropic's word for how an answer ended."""
+    if refused:
+        return "refusal"
+    if finish == "stop" and stop_sequence is not None:
+        return "stop_sequence"
+    return STOP_REASONS.get(finish or "", "end_turn")
+
+
+def tier_of(extras: Json) -> Json:
+    """The service tier of an answer, if its vendor named one that Anthropic's clients know."""
+    tier = _TIERS.get(extras.get("service_tier") or "")
+    return {} if tier is None else {"service_tier": tier}
+
+
+def render(closed: Closed, _created: int) -> bytes:
+    """The body of a delivered answer."""
+    answer = closed.answer
+    assert answer is not None
+    [choice] = answer.choices
+    message = choice["message"]
+    return _encode(
+        {
+            "id": message_id(closed.request_id),
+            "type": "message",
+            "role": "assistant",
+            "model": closed.capability,
+            "content": content_of(message),
+            "stop_reason": stop_of(choice["finish_reason"], answer.stop_sequence, refused=bool(message.get("refusal"))),
+            "stop_sequence": answer.stop_sequence,
+            "usage": usage_object(answer.usage) | tier_of(answer.extras),
+            "terraflow": terraflow_object(closed),
+        }
+    )
+
+
+def content_of(message: Json) -> list[Json]:
+    """The blocks of a neutral message."""
+    blocks: list[Json] = [_thought(block) for block in message.get("thinking_blocks") or ()]
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if thought and not blocks:
+        blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
+    blocks += [{"type": "text", "text": text} for field in ("content", "refusal") if (text := message.get(field))]
+    called = message.get("function_call")
+    if called is not None:
+        blocks.append(_called("toolu_0", called))
+    for call in message.get("tool_calls") or ():
+        blocks.append(_called(call["id"], call.get("function") or call["custom"]))
+    return blocks
+
+
+def _thought(block: Json) -> Json:
+    return {key: value for key, value in block.items() if key != "index"}
+
+
+def _called(call_id: str, function: Json) -> Json:
+    return {"type": "tool_use", "id": call_id, "name": function["name"], "input": _input(function)}
+
+
+def _input(function: Json) -> Json:
+    """A call's arguments as an object. A model that wrote no object keeps its words, as `unparsed`."""
+    arguments = function.get("arguments") or function.get("input")
+    if not arguments:
+        return {}
+    try:
+        return _decode_object(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return {"unparsed": arguments}
+
+
+def governed_error(closed: Closed) -> bytes:
+    """The body of a governed refusal."""
+    reason = reason_of(closed.reason)
+    said = f"{reason.meaning} {reason.action}"
+    return _error(closed.status, reason.code, said, closed.request_id, terraflow_object(closed))
+
+
+def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
+    """The body of an error from before governance."""
+    reason = reason_of(refuse.reason)
+    message, facts = ungoverned_facts(refuse, request_id)
+    return _error(reason.status or 500, reason.code, message, request_id, facts)
+
+
+def _error(status: int, code: str, message: str, request_id: str | None, facts: Json) -> bytes:
+    error = {"type": _ERROR_TYPES.get(status, "api_error"), "message": message, "code": code}
+    return _encode({"type": "error", "error": error, "request_id": request_id, "terraflow": facts})
