@@ -76,6 +76,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tenant_max: Positive = 128
     """Requests of one tenant, running and waiting: half of `running_max`, so that no tenant fills the plane alone.
     Where there is one tenant, raise it to `running_max` and `waiting_max` together."""
+    running_min: Positive = 32
+    """The plane lets fewer than `running_max` run while it is itself too slow, but never fewer than this: as many keep
+    its one processor and the disk busy."""
+    working_max: Positive = 96
+    """Requests that the plane itself works on at a time, those not counted that a provider has: at half a millisecond
+    each, one that comes waits some 50 ms for the others, of the 250 that health has."""
+    in_flight_min: Positive = 4
+    """A capability that takes more than twice as long as usual gets fewer calls at once, but never fewer than this."""
     priority_age_ms: Positive = 5_000
     """How much earlier a request must have arrived to go before one that is a priority higher: P3 is overtaken by what
     arrives in the next 15 seconds, and by nothing after that."""

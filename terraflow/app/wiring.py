@@ -28,6 +28,7 @@ from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
 from terraflow.evidence.highwater import check_marks
 from terraflow.evidence.proof import prove
+from terraflow.gateway.adaptive_limit import LimitRule, PlaneLimit
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.capacity import Capacity
@@ -193,8 +194,9 @@ def _plane(
                 age_s=settings.priority_age_ms / 1000,
             ),
             clock,
+            PlaneLimit(_limits(settings.running_min, settings.running_max), settings.working_max),
         ),
-        capacity=Capacity(),
+        capacity=Capacity(_limits(settings.in_flight_min, settings.running_max), clock),
         health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),
         running=running,
         heartbeats=Heartbeats(clock, settings.heartbeat_s),
@@ -207,6 +209,11 @@ def _plane(
         recovery=recovery,
         telemetry=telemetry,
     )
+
+
+def _limits(floor: int, ceiling: int) -> LimitRule:
+    """A floor that was left alone does not stand in the way of a low ceiling."""
+    return LimitRule(floor=min(floor, ceiling), ceiling=ceiling)
 
 
 async def _tidy(store: Store, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from terraflow.gateway.adaptive_limit import PlaneLimit
 from terraflow.gateway.admission_queue import AdmissionQueue, AdmissionRule, State, Ticket
 from terraflow.ports.runtime import Clock
 
@@ -21,8 +22,9 @@ SWEEP_MIN_S = 0.005
 class Admission:
     """Places for requests, taken with `enter` and given back with `leave`."""
 
-    def __init__(self, rule: AdmissionRule, clock: Clock) -> None:
+    def __init__(self, rule: AdmissionRule, clock: Clock, limit: PlaneLimit) -> None:
         self._queue = AdmissionQueue(rule)
+        self._limit = limit
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
@@ -60,13 +62,15 @@ class Admission:
             raise
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """Give the place back; whoever's turn it is gets it."""
-        self._wake(self._queue.leave(ticket, self._clock.monotonic()))
-
-    def set_limit(self, limit: int) -> None:
-        """How many may run from now on; what runs already runs on."""
-        self._wake(self._queue.set_limit(limit, self._clock.monotonic()))
+    def leave(self, ticket: Ticket, elsewhere_s: float) -> None:
+        """Give the place back; whoever's turn it is gets it. `elsewhere_s` is how long a provider, and not the plane,
+        had the request."""
+        now = self._clock.monotonic()
+        if ticket.state is State.RUNNING:
+            own_s = max(0.0, now - ticket.since - elsewhere_s)
+            if self._limit.left(own_s, self._queue.running, now):
+                self._wake(self._queue.set_limit(self._limit.limit, now))
+        self._wake(self._queue.leave(ticket, now))
 
     @staticmethod
     def _wake(moved: Sequence[Ticket]) -> None:

@@ -22,6 +22,9 @@ from terraflow.ports.upstream import Failure, ModelRequest, Placement, ProviderF
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice
 
+_TOO_MUCH = frozenset((Failure.RATE_LIMITED, Failure.OVERLOADED, Failure.TIMEOUT))
+"""The failures of a provider that is given more than it can do."""
+
 
 def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int) -> Reservation:
     """The reservation of the next attempt, on every level and window of the workload."""
@@ -55,9 +58,10 @@ async def open_trial(
     x.attempts_opened += 1
     capability = route.capability
     if x.held != capability.id:
-        left = x.deadline - plane.clock.monotonic()
+        waits = plane.clock.monotonic()
         with x.presence:
-            taken = await plane.capacity.take(capability.id, capability.in_flight_max, left)
+            taken = await plane.capacity.take(capability.id, capability.in_flight_max, x.deadline - waits)
+        x.elsewhere_s += plane.clock.monotonic() - waits
         if taken is False:
             return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
         if taken is not True:
@@ -98,6 +102,8 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
         plane.health.abandoned(capability)
     elif rule.blames_provider and not _asked_too_much(x, failed.failure):
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
+        if failed.failure in _TOO_MUCH:
+            plane.capacity.overloaded(capability, trial.started)
     elif not rule.blames_provider and (failed.reached or failed.status is not None):
         plane.health.succeeded(capability)
     else:
@@ -136,8 +142,9 @@ def _ended(
     whole: bool = False,
     result: str | None = None,
 ) -> None:
-    capability = trial.route.capability.id
+    capability, took_s = trial.route.capability.id, plane.clock.monotonic() - trial.started
     plane.capacity.give_back(capability)
+    x.elsewhere_s += took_s
     x.trial = None
     reserved = x.reservation.amount if x.reservation is not None else 0
     posted = reserved if whole else 0
@@ -157,7 +164,7 @@ def _ended(
             capability=capability,
             kind=trial.why.value,
             failure=result if failure is None else failure.value,
-            latency_ms=int((plane.clock.monotonic() - trial.started) * 1000),
+            latency_ms=int(took_s * 1000),
             usage=None if usage is None else usage_row(usage),
             cost_micro_usd=posted,
             estimated=whole or (usage is not None and usage.estimated),

@@ -26,6 +26,7 @@ async def call_once(plane: Plane, x: Exchange, trial: Trial, *, flows: bool) -> 
                     first = await anext(iterator)
                 except StopAsyncIteration:
                     raise ProviderFailure(Failure.CUT_OFF, reached=True) from None
+                plane.capacity.began(trial.route.capability.id, trial.started)
                 x.flow = Flow(trial, first, iterator, keep=x.keyed or x.cache_key is not None)
                 return None
             answer = await provider.complete(call)
@@ -35,6 +36,7 @@ async def call_once(plane: Plane, x: Exchange, trial: Trial, *, flows: bool) -> 
     except Interrupted:
         trial_abandoned(plane, x, trial, None)
         raise
+    plane.capacity.answered(trial.route.capability.id, trial.started, answer.usage.output_total)
     trial_answered(plane, x, trial, answer.usage)
     x.answer = answer
     return None

@@ -61,6 +61,7 @@ class Exchange:
         "data_class",
         "deadline",
         "declared",
+        "elsewhere_s",
         "facts",
         "findings",
         "first_route",
@@ -154,6 +155,7 @@ class Exchange:
         # call_provider
         self.attempts_opened = 0
         self.held: str | None = None
+        self.elsewhere_s = 0.0
         self.trial: Trial | None = None
         self.attempts: list[Attempt] = []
         self.capability: str | None = None

@@ -59,6 +59,7 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
             retries, why = retries + 1, Why.RETRY
             with x.presence:
                 await plane.clock.sleep(step.delay_s)
+            x.elsewhere_s += step.delay_s
             hold(plane, x, route.capability)
         else:
             taken = take_route(plane, x, at + 1)

@@ -67,7 +67,7 @@ def _let_go(plane: Plane, x: Exchange) -> None:
             plane.capacity.give_back(x.held)
     finally:
         if x.place is not None:
-            plane.admission.leave(x.place)
+            plane.admission.leave(x.place, x.elsewhere_s)
         plane.running.ended(x.request_id)
 
 
