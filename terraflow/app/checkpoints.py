@@ -60,8 +60,17 @@ class Checkpoints:
         """Why records are not signed as promised, in a few words that name no tenant; None while they are."""
         if self._damaged:
             return "a tenant's log is damaged and is not signed any more"
-        silent_s = self._monotonic() - self._well_at
+        silent_s = self.lag_s()
         return f"no record could be signed for {silent_s:.0f} s" if silent_s > self._interval_s + UNSIGNED_S else None
+
+    def lag_s(self) -> float:
+        """Seconds since the last pass that signed everything there was."""
+        return self._monotonic() - self._well_at
+
+    @property
+    def damaged(self) -> int:
+        """How many tenants' logs are damaged."""
+        return len(self._damaged)
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):

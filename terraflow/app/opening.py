@@ -10,6 +10,7 @@ import base64
 import binascii
 import contextlib
 import logging
+import re
 import sqlite3
 import ssl
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("terraflow.opening")
 
 OTHERS = 0o007
+_TOKEN = re.compile(rb"[\x21-\x7e]{16,512}")
 
 
 class CannotStart(Exception):
@@ -135,6 +137,19 @@ def warn_if_open(setting: str, path: Path) -> None:
     """Say so when everybody on the machine may read or write a secret."""
     if path.stat().st_mode & OTHERS:
         log.warning("%s: everybody on this machine may read %s: chmod 600 it", setting, path)
+
+
+def read_metrics_token(settings: Settings) -> bytes | None:
+    """The token of those who may scrape, None when there is none. Raises CannotStart, KeyUnusable."""
+    if settings.metrics_token_file is None:
+        return None
+    path = Path(settings.metrics_token_file)
+    with naming("metrics_token_file", path):
+        token = path.read_bytes().strip()
+        warn_if_open("metrics_token_file", path)
+    if _TOKEN.fullmatch(token) is None:
+        raise KeyUnusable(f"metrics_token_file: {path} must hold 16 to 512 printable characters without spaces")
+    return token
 
 
 def check_tls(settings: Settings | HintsSettings) -> None:

@@ -133,6 +133,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A file with the bearer token that the hint service knows this plane by; needs TLS, except on loopback."""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
     """Severity from which lines are written to standard error."""
+    metrics: bool = True
+    """Whether there is a `/metrics`. Without `metrics_token_file` it tells nobody anything, and nothing is counted."""
+    metrics_token_file: str | None = None
+    """A file with the bearer token of the scrapers of `/metrics`: 16 or more printable characters."""
     access_log: bool = True
     """One line a request to standard error: ids, codes and times, never content."""
 

@@ -14,6 +14,7 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import status_of
 from terraflow.evidence.record import rfc3339
 from terraflow.gateway.exchange import Closed, Exchange
+from terraflow.gateway.plane import Telemetry
 from terraflow.ports.runtime import Clock
 from terraflow.ports.store import KeyHolder
 
@@ -48,6 +49,23 @@ def set_up_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+class EachOf:
+    """Several `Telemetry`s as one."""
+
+    def __init__(self, *told: Telemetry) -> None:
+        self._told = told
+
+    def closed(self, x: Exchange, closed: Closed) -> None:
+        """See the protocol."""
+        for one in self._told:
+            one.closed(x, closed)
+
+    def turned_away(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> None:
+        """See the protocol."""
+        for one in self._told:
+            one.turned_away(refuse, request_id, caller)
 
 
 class AccessLog:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -17,13 +18,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from terraflow.app.bundles import ActiveBundle
 from terraflow.app.checkpoints import Checkpoints
 from terraflow.app.fleets import Fleets, open_fleets
+from terraflow.app.gauges import read_state
 from terraflow.app.log_key import open_log_key
-from terraflow.app.opening import bundle_keys, naming, open_data_folder, open_marks
+from terraflow.app.metrics import Metrics
+from terraflow.app.opening import bundle_keys, naming, open_data_folder, open_marks, read_metrics_token
 from terraflow.app.peers import within
 from terraflow.app.providers import OpenProviders
 from terraflow.app.runtime import RandomIds, SystemClock
 from terraflow.app.settings import Settings
-from terraflow.app.telemetry import AccessLog
+from terraflow.app.telemetry import AccessLog, EachOf
 from terraflow.classify.scan import Scanner
 from terraflow.contracts.bundle import Bundle
 from terraflow.evidence.highwater import check_marks
@@ -34,8 +37,9 @@ from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.heartbeats import Heartbeats
+from terraflow.gateway.http.scrape import MetricsDoor
 from terraflow.gateway.http.service import Service, ServiceLimits
-from terraflow.gateway.plane import Limits, Plane, ProviderSet
+from terraflow.gateway.plane import Limits, Plane, ProviderSet, Telemetry
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import RecoveryLoop, recover
 from terraflow.gateway.running import Running
@@ -131,23 +135,23 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         await bundles.refresh()
         bundles.tell()
         telemetry = AccessLog(clock, access_log)
+        metrics = Metrics(clock)
+        door = _metrics_door(settings, metrics)
+        told = telemetry if door is None or door.token_digest is None else EachOf(telemetry, metrics)
         recovery = RecoveryLoop(store, clock, running)
-        plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, telemetry)
+        plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, told)
         checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
         checkpoints.start()
         opened.pop_all()
     service = Service(
         plane,
-        ServiceLimits(
-            body_bytes_max=settings.body_bytes_max,
-            body_values_max=settings.body_values_max,
-            body_timeout_s=settings.body_timeout_s,
-            deadline_ms_max=settings.deadline_ms_max,
-        ),
+        _service_limits(settings),
         LedgerProofs(sqlite.ledger, log_key.public_key()),
         within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
         checkpoints.trouble,
+        metrics=door,
     )
+    metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
     background = [
         asyncio.create_task(bundles.keep_fresh()),
         asyncio.create_task(recovery.keep_trying()),
@@ -176,7 +180,7 @@ def _plane(
     providers: OpenProviders,
     running: Running,
     recovery: RecoveryLoop,
-    telemetry: AccessLog,
+    telemetry: Telemetry,
 ) -> Plane:
     return Plane(
         clock=clock,
@@ -214,6 +218,24 @@ def _plane(
 def _limits(floor: int, ceiling: int) -> LimitRule:
     """A floor that was left alone does not stand in the way of a low ceiling."""
     return LimitRule(floor=min(floor, ceiling), ceiling=ceiling)
+
+
+def _service_limits(settings: Settings) -> ServiceLimits:
+    return ServiceLimits(
+        body_bytes_max=settings.body_bytes_max,
+        body_values_max=settings.body_values_max,
+        body_timeout_s=settings.body_timeout_s,
+        deadline_ms_max=settings.deadline_ms_max,
+    )
+
+
+def _metrics_door(settings: Settings, metrics: Metrics) -> MetricsDoor | None:
+    """Who may scrape; None when metrics are off. Raises CannotStart, KeyUnusable."""
+    if not settings.metrics:
+        return None
+    token = read_metrics_token(settings)
+    digest = None if token is None else hashlib.sha256(token).digest()
+    return MetricsDoor(token_digest=digest, exposition=metrics.exposition)
 
 
 async def _tidy(store: Store, clock: Clock) -> None:

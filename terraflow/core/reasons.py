@@ -593,12 +593,12 @@ class ModelApi(_Code):
         "List any of pii, pci, phi and credentials, separated by commas, or omit the header.",
     )
     METRICS_TOKEN_REQUIRED = _row(
-        "METRICS_TOKEN_REQUIRED", 403, Kind.RESPONSE, STOP, PLANNED,
+        "METRICS_TOKEN_REQUIRED", 403, Kind.RESPONSE, STOP, V0_1,
         "The plane gives metrics to holders of a bearer token only, and its operator has set no such token.",
         "The operator sets a metrics token and gives it to the scraper; applications have no use for this path.",
     )
     METRICS_UNAUTHORIZED = _row(
-        "METRICS_UNAUTHORIZED", 401, Kind.RESPONSE, STOP, PLANNED,
+        "METRICS_UNAUTHORIZED", 401, Kind.RESPONSE, STOP, V0_1,
         "The scrape of the metrics came with no bearer token, or with one that the plane does not know.",
         "Configure the scraper with the metrics token of this plane's settings.",
     )

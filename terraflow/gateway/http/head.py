@@ -52,6 +52,12 @@ class Head(msgspec.Struct, frozen=True):
     values: dict[bytes, bytes]
 
     @property
+    def bearer(self) -> bytes | None:
+        """The token of `Authorization: Bearer …`, None when there is none in its form."""
+        found = _BEARER.fullmatch(self.values.get(b"authorization", b""))
+        return None if found is None else found[1]
+
+    @property
     def api_key(self) -> bytes | None:
         """The key of `Authorization: Bearer …` or `x-api-key`, None when there is none in its form."""
         bearer = self.values.get(b"authorization")

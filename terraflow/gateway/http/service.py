@@ -27,6 +27,7 @@ from terraflow.gateway.http import acts, reads
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
 from terraflow.gateway.http.replies import request_id_headers, ungoverned
+from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES, counted
 from terraflow.gateway.mouths.mouth import Mouth
@@ -91,6 +92,7 @@ class Service:
         evidence: reads.EvidenceReader,
         trusted: Callable[[str], bool],
         unsigned: Callable[[], str | None],
+        metrics: MetricsDoor | None = None,
     ) -> None:
         self.plane = plane
         self.limits = limits
@@ -98,6 +100,7 @@ class Service:
         self.draining = False
         self._trusted = trusted
         self._unsigned = unsigned
+        self._metrics = metrics
 
     async def handle(self, wire: Wire) -> None:
         """Answer one request."""
@@ -128,7 +131,9 @@ class Service:
             return head
         path = wire.raw_path.decode("ascii")
         if path == "/healthz" or path == "/readyz":
-            return _health(None if path == "/healthz" else self._unready())
+            return _health(None if path == "/healthz" else self.unready())
+        if path == "/metrics":
+            return await scrape(self._metrics, wire.method, head)
         if not path.startswith("/v1/"):
             return Refuse(reason=ModelApi.NOT_FOUND)
         caller = await authenticate(self.plane.store, head.api_key)
@@ -143,7 +148,7 @@ class Service:
             return Refuse(reason=ModelApi.NOT_FOUND)
         return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
 
-    def _unready(self) -> str | None:
+    def unready(self) -> str | None:
         """Why no request should be sent here, in words that anybody may read; None when they may be."""
         if self.draining:
             return "the plane is stopping"
@@ -283,8 +288,8 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _is_local_probe(wire: Wire) -> bool:
-    """Whether it asks for health from this machine: a probe beside the plane comes through no proxy."""
-    return wire.client in ("127.0.0.1", "::1") and wire.raw_path in (b"/healthz", b"/readyz")
+    """Whether it asks for health or metrics from this machine: what runs beside the plane comes through no proxy."""
+    return wire.client in ("127.0.0.1", "::1") and wire.raw_path in (b"/healthz", b"/readyz", b"/metrics")
 
 
 def _health(unready: str | None) -> Reply:

@@ -52,12 +52,23 @@ _MISUSE = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 """A value that no column takes, say: the caller's fault, on a connection that has just been rolled back and is well."""
 
 
+class CommitCounts:
+    """What was committed since the process began. `seconds` is the time that COMMIT took, of failed ones too."""
+
+    __slots__ = ("failed", "seconds", "transactions", "verbs")
+
+    def __init__(self) -> None:
+        self.transactions = self.verbs = self.failed = 0
+        self.seconds = 0.0
+
+
 class Committer:
     """The queue, the transaction under way, and the database's health. Lives on one event loop."""
 
     def __init__(self, database: Database, batch: Batch) -> None:
         self._database = database
         self._batch = batch
+        self.counts = CommitCounts()
         self._worker = Worker("terraflow-commit")
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
@@ -248,6 +259,7 @@ class Committer:
             self._committed(verbs, None)
             return
         self._busy = True
+        began = loop.time()
 
         def commit() -> None:
             failure: Exception | None = None
@@ -256,9 +268,19 @@ class Committer:
             except Exception as error:
                 failure = error
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._committed, verbs, failure)
+                loop.call_soon_threadsafe(self._waited, verbs, failure, began)
 
         self._worker.run(commit)
+
+    def _waited(self, verbs: list[Verb], failure: Exception | None, began: float) -> None:
+        counts = self.counts
+        counts.seconds += (self._loop or self._bind()).time() - began
+        if failure is None:
+            counts.transactions += 1
+            counts.verbs += len(verbs)
+        else:
+            counts.failed += 1
+        self._committed(verbs, failure)
 
     def _do(self, job: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         loop = self._loop or self._bind()

@@ -33,7 +33,7 @@ from terraflow.ports.store import (
 from terraflow.storage.sqlite import keys
 from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.claims import Claims
-from terraflow.storage.sqlite.committer import Committer
+from terraflow.storage.sqlite.committer import CommitCounts, Committer
 from terraflow.storage.sqlite.connection import Connect, Database
 from terraflow.storage.sqlite.erasure import erase_some
 from terraflow.storage.sqlite.folder import DATABASE, FolderLock, make_folder
@@ -73,6 +73,11 @@ class SqliteStore:
         self._wal = WalCheckpoints(database, self._committer)
         self._closed = False
         self.ledger = SqliteLedger(database.sibling(), self._transact)
+
+    @property
+    def commits(self) -> CommitCounts:
+        """What was committed so far."""
+        return self._committer.counts
 
     def closing(self) -> None:
         """Part of the batch, called by the committer."""

@@ -1,0 +1,64 @@
+"""The state of a running plane as a scrape of its metrics shows it, read on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from terraflow import __version__
+from terraflow.app.checkpoints import Checkpoints
+from terraflow.app.metrics import CAPABILITIES_MAX, Count, Gauge
+from terraflow.contracts.bundle import Bundle
+from terraflow.core.types import MICRO
+from terraflow.gateway.plane import Plane
+from terraflow.storage.sqlite.committer import CommitCounts
+
+
+def read_state(
+    plane: Plane, unready: Callable[[], str | None], checkpoints: Checkpoints, commits: CommitCounts
+) -> list[Gauge]:
+    """Every gauge, and the store's counts."""
+    return [
+        Gauge("terraflow_info", "The version that runs.", 1, (("version", __version__),)),
+        Gauge("terraflow_ready", "1 while requests are taken, as /readyz says.", unready() is None),
+        *_requests(plane),
+        *_evidence(checkpoints),
+        *_store(commits),
+        *_bundle(plane),
+    ]
+
+
+def _requests(plane: Plane) -> Iterator[Gauge]:
+    door = plane.admission
+    yield Gauge("terraflow_requests_open", "Governed requests without a recorded end.", len(plane.running))
+    yield Gauge("terraflow_admission_running", "Requests that have a place.", door.running)
+    yield Gauge("terraflow_admission_waiting", "Requests that wait for a place.", door.queued)
+    yield Gauge("terraflow_admission_limit", "How many may have a place now.", door.limit)
+
+
+def _evidence(checkpoints: Checkpoints) -> Iterator[Gauge]:
+    said = "Seconds since every record that there was had been signed."
+    yield Gauge("terraflow_evidence_lag_seconds", said, checkpoints.lag_s())
+    said = "Tenants' logs that are damaged and not signed any more."
+    yield Gauge("terraflow_evidence_damaged_logs", said, checkpoints.damaged)
+
+
+def _store(commits: CommitCounts) -> Iterator[Gauge]:
+    yield Count("terraflow_store_commits", "Transactions that were made durable.", commits.transactions)
+    yield Count("terraflow_store_commits_failed", "Transactions that were not.", commits.failed)
+    yield Count("terraflow_store_verbs", "Verbs of the store in those that were.", commits.verbs)
+    yield Count("terraflow_store_commit_seconds", "Time that commits waited for the disk.", commits.seconds)
+
+
+def _bundle(plane: Plane) -> Iterator[Gauge]:
+    bundle = plane.bundles.active()
+    if type(bundle) is not Bundle:
+        return
+    yield Gauge("terraflow_bundle_sequence", "The bundle in force.", bundle.sequence)
+    said = "When it expires, in seconds since the epoch."
+    yield Gauge("terraflow_bundle_expires_timestamp_seconds", said, bundle.expires_at / MICRO)
+    now = plane.clock.monotonic()
+    said = "0 while a capability rests after its provider's faults, else 1; of the first 256 of the bundle."
+    for name in islice(bundle.capabilities, CAPABILITIES_MAX):
+        healthy = plane.health.healthy(name, now)
+        yield Gauge("terraflow_capability_healthy", said, healthy, (("capability", name),))

@@ -1,0 +1,202 @@
+"""What the plane counts, as Prometheus reads it.
+
+1. A request adds to plain numbers; series are made of them when somebody scrapes, in a thread.
+2. What else is shown (gauges, the store's counts) is read on the loop, at the scrape.
+3. Labels are bounded: mouths, reasons, statuses and results are closed sets; of capabilities `CAPABILITIES_MAX` have
+   their own, and the others are `other`. No tenant, application, workload or request is named.
+4. Costs are summed in micro-dollars and shown in dollars.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.types import MICRO
+from terraflow.evidence.record import Attempt, Usage
+from terraflow.gateway.exchange import Closed, Exchange
+from terraflow.ports.runtime import Clock
+from terraflow.ports.store import KeyHolder
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+CAPABILITIES_MAX = 256
+OTHER = "other"
+ANSWERED = "answered"
+_KINDS = Usage.__struct_fields__
+
+
+class _Durations:
+    """The requests of one mouth."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BUCKETS_S) + 1)
+        self.seconds = 0.0
+
+
+class _Calls:
+    """The calls of one capability."""
+
+    __slots__ = ("cost", "milliseconds", "results", "tokens")
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.milliseconds = 0
+        self.tokens: Counter[str] = Counter()
+        self.cost = 0
+
+
+class Gauge(NamedTuple):
+    """A number as it stands at a scrape; `labels` name it among those of its family."""
+
+    name: str
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Count(Gauge):
+    """The same of a number that only grows; its name ends in `_total` when it is shown."""
+
+
+class Metrics(Collector):
+    """A `Telemetry` that counts; `watch` says what else a scrape shows."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._requests: Counter[tuple[str, str, int, str | None]] = Counter()
+        self._turned_away: Counter[str] = Counter()
+        self._durations: dict[str, _Durations] = {}
+        self._calls: dict[str, _Calls] = {}
+        self._savings = 0
+        self._watched: list[Callable[[], list[Gauge]]] = []
+        self._shown: list[Family] = []
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+
+    def closed(self, x: Exchange, closed: Closed) -> None:
+        """Count a governed request, and the calls that were made for it."""
+        capability = closed.capability
+        if capability is not None and capability not in self._calls:
+            capability = self._known(capability)
+        self._requests[x.mouth, closed.reason, closed.status, capability] += 1
+        durations = self._durations.get(x.mouth)
+        if durations is None:
+            durations = self._durations[x.mouth] = _Durations()
+        seconds = self._clock.monotonic() - x.started
+        durations.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        durations.seconds += seconds
+        for attempt in x.attempts:
+            self._count(attempt)
+        if closed.savings:
+            self._savings += closed.savings
+
+    def turned_away(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> None:
+        """Count a request that was never governed."""
+        self._turned_away[refuse.reason] += 1
+
+    def _count(self, attempt: Attempt) -> None:
+        calls = self._calls.get(attempt.capability)
+        if calls is None:
+            calls = self._calls[self._known(attempt.capability)]
+        calls.results[attempt.failure or ANSWERED] += 1
+        calls.milliseconds += attempt.latency_ms
+        calls.cost += attempt.cost_micro_usd
+        usage = attempt.usage
+        if usage is not None:
+            for kind in _KINDS:
+                tokens = getattr(usage, kind)
+                if tokens:
+                    calls.tokens[kind] += tokens
+
+    def _known(self, capability: str) -> str:
+        """The label of a capability that has none yet."""
+        label = capability if len(self._calls) < CAPABILITIES_MAX else OTHER
+        self._calls.setdefault(label, _Calls())
+        return label
+
+    def watch(self, read: Callable[[], list[Gauge]]) -> None:
+        """Show what `read` returns, too; it is called on the loop, at a scrape."""
+        self._watched.append(read)
+
+    async def exposition(self) -> bytes:
+        """The text of a scrape, as of now."""
+        self._shown = [*self._request_families(), *self._call_families(), *self._watched_families()]
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def collect(self) -> Iterator[Family]:
+        """Every family as of the last scrape."""
+        yield from self._shown
+
+    def _request_families(self) -> Iterator[Family]:
+        requests = CounterMetricFamily(
+            "terraflow_requests",
+            "Governed requests that ended, by mouth, reason code, status and the capability that answered.",
+            labels=["mouth", "reason", "status", "capability"],
+        )
+        for (mouth, reason, status, capability), count in self._requests.items():
+            requests.add_metric([mouth, reason, str(status), capability or ""], count)
+        yield requests
+        turned_away = CounterMetricFamily(
+            "terraflow_requests_turned_away",
+            "Requests that were refused before they were governed, by code.",
+            labels=["reason"],
+        )
+        for reason, count in self._turned_away.items():
+            turned_away.add_metric([reason], count)
+        yield turned_away
+        durations = HistogramMetricFamily(
+            "terraflow_request_duration_seconds", "From a request's body to its recorded end.", labels=["mouth"]
+        )
+        bounds = [*map(str, BUCKETS_S), "+Inf"]
+        for mouth, row in self._durations.items():
+            buckets = list(zip(bounds, accumulate(row.buckets), strict=True))
+            durations.add_metric([mouth], buckets, row.seconds)
+        yield durations
+        yield CounterMetricFamily(
+            "terraflow_savings_usd", "What answers from the response cache would have cost.", self._savings / MICRO
+        )
+
+    def _call_families(self) -> Iterator[Family]:
+        calls = CounterMetricFamily(
+            "terraflow_provider_calls",
+            "Calls of providers, by capability and result: answered, broken_off, or the failure.",
+            labels=["capability", "result"],
+        )
+        durations = SummaryMetricFamily(
+            "terraflow_provider_call_duration_seconds", "How long calls of providers took.", labels=["capability"]
+        )
+        tokens = CounterMetricFamily(
+            "terraflow_tokens", "Tokens used, by capability and kind.", labels=["capability", "kind"]
+        )
+        cost = CounterMetricFamily("terraflow_cost_usd", "Dollars posted, by capability.", labels=["capability"])
+        for capability, row in self._calls.items():
+            for result, count in row.results.items():
+                calls.add_metric([capability, result], count)
+            durations.add_metric([capability], row.results.total(), row.milliseconds / 1000)
+            for kind, used in row.tokens.items():
+                tokens.add_metric([capability, kind], used)
+            cost.add_metric([capability], row.cost / MICRO)
+        yield from (calls, durations, tokens, cost)
+
+    def _watched_families(self) -> Iterator[Family]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for gauge in (gauge for read in self._watched for gauge in read()):
+            family = families.get(gauge.name)
+            if family is None:
+                kind = CounterMetricFamily if isinstance(gauge, Count) else GaugeMetricFamily
+                family = families[gauge.name] = kind(gauge.name, gauge.help, labels=[name for name, _ in gauge.labels])
+            family.add_metric([value for _, value in gauge.labels], gauge.value)
+        yield from families.values()
