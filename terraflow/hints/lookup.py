@@ -218,7 +218,9 @@ def _relieved(look: Look, ranked: list[Scored]) -> Decision | None:
     hashes, adapter = look.input.hashes, look.query.adapter
     blocks = dict(zip(look.candidates.replicas, look.candidates.blocks, strict=True))
     matches = [Match(row.replica, blocks[row.replica], row.matched_tokens) for row in ranked]
-    other = _hashed(look, affinity_seed(hashes, b"")) if look.policy.affinity else ranked[0].replica
+    # What was just sent may be all that is known of the scope, where nobody has joined it.
+    hashed = look.policy.affinity and look.serving
+    other = _hashed(look, affinity_seed(hashes, b"")) if hashed else ranked[0].replica
     chosen = look.assigned.preferred(look.scope, adapter, hashes, matches, other, look.now)
     at = next((at for at, row in enumerate(ranked) if row.replica == chosen), None)
     if at == 0:

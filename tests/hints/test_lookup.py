@@ -302,6 +302,12 @@ def test_a_burst_of_one_prefix_stays_together(index: Model) -> None:
         assigned.sent(SCOPE, "", first, own, 256 - answer.scored[0].matched_tokens, NOW)
 
 
+def test_what_was_just_sent_is_a_match_where_nobody_reported_or_joined() -> None:
+    assigned = Assigned()
+    assigned.sent(SCOPE, "", "r1", CHAIN, 128, NOW)
+    assert told(ask(Model(), chain(), assigned=assigned, share_min=0.05)) == MATCH
+
+
 def test_who_joined_counts_before_it_reported(index: Model) -> None:
     assigned = Assigned()
     assigned.join(SCOPE, [f"r{number}" for number in range(1, 9)])
