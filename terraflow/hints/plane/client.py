@@ -39,6 +39,9 @@ REPORT_EVERY_S = 0.1
 BACKGROUND_TIMEOUT_S = 2.0
 PRESSURE_EVERY_S = 1.0
 PRESSURE_AGE_MAX_S = 10.0
+ANSWER_BYTES_MAX = 1 << 20
+RANKED_MAX = 1_024
+"""Replicas of an answer that are read: as many as a model may have. What a service answers is not our word."""
 SCOPES_MAX = 1_024
 """Pairs of tenant and model whose pressure is read: one a fleet."""
 
@@ -48,6 +51,7 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
 )
 _CODES = {code.value: code for code in Lookup}
 _ABSENT = Hint(reason=Lookup.NO_HINT)
@@ -227,7 +231,8 @@ def _hint(response: pb.LookupRouteResponse) -> Hint:
     reason = _CODES.get(response.reason_code)
     if reason is None:
         return _ABSENT
-    ranked = tuple([Ranked(one.replica_id, one.score, one.matched_tokens) for one in response.replica_scores])
+    scores = response.replica_scores[:RANKED_MAX]
+    ranked = tuple([Ranked(one.replica_id, one.score, max(0, one.matched_tokens)) for one in scores])
     return Hint(reason=reason, ranked=ranked)
 
 

@@ -172,6 +172,22 @@ async def test_a_code_that_is_not_known_is_no_hint() -> None:
     assert (hint.reason, hint.ranked) == (Lookup.NO_HINT, ())
 
 
+async def test_of_an_answer_of_millions_of_replicas_the_first_are_read() -> None:
+    async def flood() -> pb.LookupRouteResponse:
+        scores = [pb.ReplicaScore(replica_id="r1", matched_tokens=-(1 << 31)), *[pb.ReplicaScore()] * 100_000]
+        return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=scores)
+
+    async def beyond() -> pb.LookupRouteResponse:
+        return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=[pb.ReplicaScore()] * 1_000_000)
+
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = flood
+        hint = await client.hint(PREFIX, 5.0)
+        assert (len(hint.ranked), hint.ranked[0].replica, hint.ranked[0].matched_tokens) == (1_024, "r1", 0)
+        server.answer = beyond
+        assert await client.hint(PREFIX, 5.0) == Hint(reason=Lookup.NO_HINT)
+
+
 async def test_a_slow_service_costs_its_deadline_a_few_times_and_then_nothing_until_it_is_well() -> None:
     async with serving() as (server, port), remote(port) as client:
         server.answer = late
