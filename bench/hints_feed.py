@@ -59,7 +59,7 @@ class IndexSink:
         """Into the index."""
         self.ingest(Report(replica=replica, model=model, tenant=tenant, scheme="", stats=stats))
 
-    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
         """No topology asks here."""
 
 

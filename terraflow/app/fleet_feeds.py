@@ -37,7 +37,7 @@ class FleetFeeds:
         self._state = state
         self._feeds: Feeds | None = None
         self._running: asyncio.Task[None] | None = None
-        self._labelled: frozenset[str] = frozenset()
+        self._labelled: frozenset[tuple[str, str, str]] = frozenset()
 
     async def follow(self, bundle: Bundle) -> None:
         """Read what the bundle's replicas publish, and nothing else."""
@@ -53,11 +53,11 @@ class FleetFeeds:
             self._running.add_done_callback(_ended)
 
     def _label(self, bundle: Bundle) -> None:
-        labelled = {r.id: r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
+        labelled = {(*known_as(c), r.id): r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
         for gone in self._labelled - labelled.keys():
-            self._live.register(gone, {})
+            self._live.register(*gone, {})
         for replica, labels in labelled.items():
-            self._live.register(replica, labels)
+            self._live.register(*replica, labels)
         self._labelled = frozenset(labelled)
 
     def running(self) -> Feeds | None:
@@ -92,16 +92,24 @@ def feeds_of(bundle: Bundle) -> tuple[FeedSettings, ...]:
 def _feed(capability: Capability, replica: Replica, events: str) -> FeedSettings:
     fleet = capability.fleet
     assert fleet is not None
+    tenant, model = known_as(capability)
     return FeedSettings(
         replica=replica.id,
-        model=fleet.hint_model or capability.model,
-        tenant=fleet.hint_tenant,
+        model=model,
+        tenant=tenant,
         scheme=fleet.scheme or UNTOLD_SCHEME,
         endpoint=events,
         replay_endpoint=replica.replay,
         labels=replica.labels,
         metrics_url=replica.metrics,
     )
+
+
+def known_as(capability: Capability) -> tuple[str, str]:
+    """The tenant and the model under which hints know a fleet's engines."""
+    fleet = capability.fleet
+    assert fleet is not None
+    return fleet.hint_tenant, fleet.hint_model or capability.model
 
 
 def _fleets(bundle: Bundle) -> list[Capability]:

@@ -57,7 +57,7 @@ class LiveHints:
         self.block_tokens = block_tokens
         self.policies = Policies()
         self.faults = 0
-        self._registered: dict[str, Mapping[str, str]] = {}
+        self._registered: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
         self._listeners: list[Callable[[Change], None]] = []
         if policies is not None:
             self.adopt(policies)
@@ -95,7 +95,7 @@ class LiveHints:
                 query,
                 self.index,
                 self.policies,
-                self.labels(),
+                self.labels(query.tenant, query.model),
                 self.ranker,
                 now=now,
                 expired=expired,
@@ -129,12 +129,14 @@ class LiveHints:
         if self.faults <= FAULTS_LOGGED:
             log.error("a lookup failed and was answered without a hint: %s", type(error).__name__, exc_info=error)
 
-    def labels(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of replicas by id: those of `replicas.yaml`, then what feeds and fleets registered."""
-        if not self._registered:
+    def labels(self, tenant: str, model: str) -> Mapping[str, Mapping[str, str]]:
+        """The labels of replicas by id: those of `replicas.yaml`, then what feeds and fleets of the tenant's model
+        registered: nobody is routed to the engines of others."""
+        registered = self._registered.get((tenant, model))
+        if registered is None:
             return self.policies.labels
         both = dict(self.policies.labels)
-        for replica, labels in self._registered.items():
+        for replica, labels in registered.items():
             both[replica] = {**both.get(replica, {}), **labels}
         return both
 
@@ -172,12 +174,12 @@ class LiveHints:
         """What the replica holds counts in full again."""
         self.index.heal(tenant, model, replica)
 
-    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
         """The labels by which topologies find a replica; empty ones take them back."""
         if labels:
-            self._registered[replica] = dict(labels)
+            self._registered.setdefault((tenant, model), {})[replica] = dict(labels)
         else:
-            self._registered.pop(replica, None)
+            self._registered.get((tenant, model), {}).pop(replica, None)
 
     def sweep(self) -> bool:
         """A bounded step of removing what is past its TTL, or was cleared. Returns whether to go on at once."""

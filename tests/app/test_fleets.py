@@ -127,13 +127,13 @@ async def test_what_the_active_bundles_replicas_publish_is_read(tmp_path: Path) 
         [feed] = feeds_of(bundle_of(inside))
         assert (feed.replica, feed.model, feed.tenant, feed.scheme) == ("r0", "a-model", "fleet", UNTOLD_SCHEME)
         assert (feed.endpoint, feed.replay_endpoint, feed.metrics_url) == tuple(told.values())
-        assert live_of(inside).labels() == {"r0": {"pool": "p"}}
+        assert live_of(inside).labels("fleet", "a-model") == {"r0": {"pool": "p"}}
         other = fleet("a", replica("r1", **told), tokenizer="bytes", scheme="sim", hint_tenant="t", hint_model="m")
         inside.folder.activate(document(purpose("w", other)))
         await inside.parts.bundles.refresh()
         [feed] = feeds_of(bundle_of(inside))
         assert (feed.replica, feed.model, feed.tenant, feed.scheme) == ("r1", "m", "t", "sim")
-        assert live_of(inside).labels() == {}
+        assert live_of(inside).labels("fleet", "a-model") == {}
 
 
 async def until(true: Callable[[], bool]) -> None:

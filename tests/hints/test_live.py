@@ -85,11 +85,13 @@ def test_policies_govern_and_let_go() -> None:
 
 def test_labels_are_those_of_the_file_and_those_registered() -> None:
     live = live_of(SetClock(), Policies(labels={"r": {"role": "prefill", "zone": "a"}}))
-    live.register("r", {"zone": "b"})
-    live.register("q", {"role": "decode"})
-    assert live.labels() == {"r": {"role": "prefill", "zone": "b"}, "q": {"role": "decode"}}
-    live.register("q", {})
-    assert live.labels() == {"r": {"role": "prefill", "zone": "b"}}
+    live.register("t", "m", "r", {"zone": "b"})
+    live.register("t", "m", "q", {"role": "decode"})
+    live.register("u", "m", "other", {"role": "decode"})
+    live.register("t", "n", "other", {"role": "decode"})
+    assert live.labels("t", "m") == {"r": {"role": "prefill", "zone": "b"}, "q": {"role": "decode"}}
+    live.register("t", "m", "q", {})
+    assert live.labels("t", "m") == {"r": {"role": "prefill", "zone": "b"}}
 
 
 def test_a_pd_route_credits_what_decided_under_lfu() -> None:

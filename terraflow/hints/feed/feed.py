@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from collections.abc import Mapping as Table
 from typing import Any
 
 import aiohttp
@@ -182,8 +183,11 @@ class Feed:
         gauge = Gauge(cache_bytes=settings.cache_bytes, client_version=self._client_version)
         watched = self._watched[rank] = _Watched(source, gauge)
         if settings.labels:
-            self.sink.register(source.replica, settings.labels)
+            self._label(source.replica, settings.labels)
         return watched
+
+    def _label(self, replica: str, labels: Table[str, str]) -> None:
+        self.sink.register(self.settings.tenant, self.settings.model, replica, labels)
 
     def _mapping(self) -> Mapping:
         return Mapping(loras=self.settings.lora_names(), blocks_max=self.settings.blocks_max)
@@ -215,8 +219,8 @@ class Feed:
         if first is not None and first.source.stream.counters.batches == 0 and len(self._watched) == 1:
             del self._watched[None]
             if self.settings.labels:
-                self.sink.register(first.source.replica, {})
-                self.sink.register(self.settings.replica_of(rank), self.settings.labels)
+                self._label(first.source.replica, {})
+                self._label(self.settings.replica_of(rank), self.settings.labels)
             first.source.replica = self.settings.replica_of(rank)
             self._watched[rank] = first
             return first

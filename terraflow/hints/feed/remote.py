@@ -157,7 +157,7 @@ class RemoteSink:
         )
         self._put(pb.CacheStateUpdate(replica_id=replica, model_id=model, tenant_id=tenant, stats=said), 0)
 
-    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
         """The contract has no labels: a server reads them from its own `replicas.yaml`."""
 
     @staticmethod

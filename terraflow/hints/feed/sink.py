@@ -39,6 +39,6 @@ class Sink(Protocol):
         """What it says of itself."""
         ...
 
-    def register(self, replica: str, labels: Mapping[str, str]) -> None:
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
         """The labels by which topologies find it; empty ones take them back."""
         ...

@@ -175,7 +175,7 @@ class IndexSink:
     def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
         self.ingest(Report(replica=replica, model=model, tenant=tenant, scheme="", stats=stats))
 
-    def register(self, replica: str, labels: Mapping[str, str]) -> None: ...
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None: ...
 
 
 class Line:
