@@ -41,7 +41,7 @@ from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.explaining import explain_routes
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
-from terraflow.hints.service.other_metrics import connection_families, feed_families, policy_families
+from terraflow.hints.service.other_metrics import connection_families, feed_families, live_families, policy_families
 from terraflow.hints.service.pages import internal_routes, public_routes
 from terraflow.hints.service.rpcs import SERVICE, HintService
 from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
@@ -88,7 +88,7 @@ class RunningHints:
             block_tokens=settings.block_tokens,
         )
         self.metrics = Metrics(index)
-        self.metrics.faults = lambda: self.live.faults
+        self.metrics.also(lambda: live_families(self.live))
         self.policies = PolicySources(self.live.adopt)
         self.ready = False
         self.ports: dict[str, int] = {}

@@ -57,6 +57,9 @@ class LiveHints:
         self.block_tokens = block_tokens
         self.policies = Policies()
         self.faults = 0
+        """Lookups that failed."""
+        self.admitted = self.refreshed = self.refused = 0
+        """Entries by what ingest did with them, whoever reported."""
         self._registered: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
         self._listeners: list[Callable[[Change], None]] = []
         if policies is not None:
@@ -144,7 +147,11 @@ class LiveHints:
 
     def ingest(self, report: Report) -> Ingested:
         """Take in a report: its entries and its statistics."""
-        return self.index.ingest(report, self.clock.monotonic())
+        ingested = self.index.ingest(report, self.clock.monotonic())
+        self.admitted += ingested.admitted
+        self.refreshed += ingested.refreshed
+        self.refused += ingested.refused
+        return ingested
 
     def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
         """Take in statistics alone."""

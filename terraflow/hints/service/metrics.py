@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from terraflow.core.reasons import Lookup, Render
-from terraflow.hints.index.index import Cause, Index, Ingested
+from terraflow.hints.index.index import Cause, Index
 
 LABELS_MAX = 512
 OTHER = "other"
@@ -93,14 +93,9 @@ class Metrics(Collector):
         """Calls refused, by cause."""
         self.pd_routes: Counter[tuple[Lookup, str]] = Counter()
         self.renders: Counter[tuple[Render, str]] = Counter()
-        self.admitted = 0
-        self.refreshed = 0
-        self.quota_refused = 0
         self.events: Counter[str] = Counter()
         self.stream_drops: Counter[str] = Counter()
         self.streams_open: Counter[str] = Counter()
-        self.faults: Callable[[], int] = lambda: 0
-        """How many lookups have failed."""
         self._asked_models = Labels()
         self._held_models = Labels()
         self._tenants = Labels()
@@ -119,12 +114,6 @@ class Metrics(Collector):
         row.calls[reason, used] += 1
         row.buckets[bisect_left(BUCKETS_S, seconds)] += 1
         row.seconds += seconds
-
-    def count(self, ingested: Ingested) -> None:
-        """Count what the index did with a report."""
-        self.admitted += ingested.admitted
-        self.refreshed += ingested.refreshed
-        self.quota_refused += ingested.refused
 
     def also(self, collect: Collect) -> None:
         """Have a scrape show what `collect` returns, too; it is called as the index is read."""
@@ -187,7 +176,7 @@ class Metrics(Collector):
         yield evictions
         yield _counted("removed", "Entries that left the index, by cause.", "cause", removed)
         tenants = CounterMetricFamily(
-            "inferencecache_tenant_evictions", "Keys that a tenant lost, by cause.", labels=["tenant_id", "reason"]
+            "inferencecache_tenant_evictions", "Entries that a tenant lost, by cause.", labels=["tenant_id", "reason"]
         )
         summed: Counter[tuple[str, str]] = Counter()
         for (tenant, reason), count in sorted(self._indexed.tenant_removals.items()):
@@ -223,16 +212,6 @@ class Metrics(Collector):
         yield latency
 
     def _own_families(self) -> Iterator[Family]:
-        ingested = CounterMetricFamily(
-            "terraflow_hints_ingested", "Keys by what ingest did with them.", labels=["what"]
-        )
-        for what, count in (
-            ("admitted", self.admitted),
-            ("refreshed", self.refreshed),
-            ("quota", self.quota_refused),
-        ):
-            ingested.add_metric([what], count)
-        yield ingested
         yield _counted("dropped", "Reports and entries that broke a rule of the wire, by which.", "cause", self.dropped)
         yield _counted("refused", "Calls and reports refused, by cause.", "cause", self.refused)
         yield _counted("events", "Events that producers published, by type.", "type", self.events)
@@ -251,9 +230,6 @@ class Metrics(Collector):
         for stream, count in list(self.streams_open.items()):
             open_streams.add_metric([stream], count)
         yield open_streams
-        yield CounterMetricFamily(
-            "terraflow_hints_lookup_faults", "Lookups that failed and were answered without a hint.", self.faults()
-        )
 
 
 def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, int]]:

@@ -1,5 +1,5 @@
 """What others count, for a scrape: feeds (every counter, whether the engine is there, where streams stand), the gRPC
-port's connections, and what is wrong with the policies' folder."""
+port's connections, what is wrong with the policies' folder, and what came of reports and lookups, whoever sent them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from terraflow.hints.feed.feeds import Feeds
+from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 
 LABELS = ("tenant_id", "model", "replica")
+
+
+def live_families(live: LiveHints) -> Iterator[Family]:
+    """What the hints of this process have counted, by whichever way it came."""
+    ingested = CounterMetricFamily("terraflow_hints_ingested", "Entries by what ingest did with them.", labels=["what"])
+    for what, count in (("admitted", live.admitted), ("refreshed", live.refreshed), ("refused", live.refused)):
+        ingested.add_metric([what], count)
+    yield ingested
+    yield CounterMetricFamily(
+        "terraflow_hints_lookup_faults", "Lookups that failed and were answered without a hint.", live.faults
+    )
 
 
 def feed_families(running: Iterable[Feeds]) -> Iterator[Family]:

@@ -75,6 +75,6 @@ class Writes:
             report = next(reports, None)
             if report is None:
                 return False
-            self._metrics.count(self._live.ingest(report))
+            self._live.ingest(report)
             await asyncio.sleep(0)
         return True

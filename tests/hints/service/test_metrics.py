@@ -14,7 +14,7 @@ from terraflow.hints.live import LiveHints
 from terraflow.hints.rank import RankerConfig
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import LABELS_MAX, OTHER, Metrics, Sample
-from terraflow.hints.service.other_metrics import feed_families
+from terraflow.hints.service.other_metrics import feed_families, live_families
 from terraflow.hints.service.streams import may_see
 from terraflow.hints.words import Entry, Report
 from tests.storage.makers import SetClock
@@ -154,3 +154,14 @@ async def test_a_feed_of_two_owners_is_told_once(index: Index) -> None:
     connected = families["terraflow_hints_feed_connected"]
     assert [(sample.labels["replica"], sample.value) for sample in connected] == [("a", 0), ("b", 0), ("c", 0)]
     assert len(families["terraflow_hints_feed_faults"]) == 3
+
+
+async def test_what_is_ingested_is_counted_whoever_reports(index: Index) -> None:
+    live = LiveHints(index=index, clock=CLOCK, ranker=RankerConfig())
+    index.govern("rival", TenantRule(1800.0, False, 0))
+    for tenant, hashes in (("acme", (b"1", b"8")), ("rival", (b"9",))):
+        live.ingest(report(tenant, "llama", *hashes))
+    families = {family.name: family.samples for family in live_families(live)}
+    told = {sample.labels["what"]: sample.value for sample in families["terraflow_hints_ingested"]}
+    assert told == {"admitted": 1, "refreshed": 1, "refused": 1}
+    assert [sample.value for sample in families["terraflow_hints_lookup_faults"]] == [0]
