@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import zmq
 import zmq.asyncio
 
 from terraflow.hints.feed.feed import Feed, FeedState
@@ -26,6 +27,8 @@ from terraflow.hints.feed.sink import Sink
 log = logging.getLogger("terraflow.hints")
 
 AGAIN_S = (1.0, 60.0)
+SOCKETS, SOCKETS_A_FEED = 1_023, 8
+"""ZeroMQ's own bound, which some three hundred feeds reach; a feed has three sockets, and one a replay."""
 
 
 class Feeds:
@@ -110,6 +113,7 @@ class Feeds:
     async def run(self) -> None:
         """Serve until cancelled."""
         context = zmq.asyncio.Context()
+        context.set(zmq.MAX_SOCKETS, min(context.get(zmq.SOCKET_LIMIT), SOCKETS + SOCKETS_A_FEED * len(self._settings)))
         try:
             async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
                 await asyncio.gather(*(self._supervise(name, context, session) for name in self._settings))
@@ -127,7 +131,7 @@ class Feeds:
                 await feed.run()
             except Exception as error:
                 self._faults[name] += 1
-                log.error("feed %s failed and begins anew in %.0f s: %s", name, waits_s, type(error).__name__)
+                log.error("feed %s failed and begins anew in %.0f s", name, waits_s, exc_info=error)
             self._clear(self._feeds.pop(name, None))
             await asyncio.sleep(waits_s)
             waits_s = min(waits_s * 2, AGAIN_S[1])

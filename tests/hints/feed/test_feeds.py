@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from terraflow.hints.blocks import block_keys
+from terraflow.hints.feed import feeds as module
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.machine import State
 from terraflow.hints.feed.settings import FeedSettings
@@ -261,8 +262,17 @@ async def test_a_feed_that_fails_stops_no_other_and_begins_anew(publisher, caplo
     sink.broken = False
     await running.until(lambda: running.holds(keys(1), "bad") == 1)
     assert "begins anew" in caplog.text
+    assert "RuntimeError: planted" in caplog.text
     await running.close()
     await other.close()
+
+
+async def test_many_feeds_have_their_sockets(publisher, monkeypatch):
+    monkeypatch.setattr(module, "SOCKETS", 1)
+    running = Running(*(settings(publisher, f"r{number}") for number in range(8)))
+    await running.connected(8)
+    assert sum(counted["faults"] for counted in running.feeds.numbers().values()) == 0
+    await running.close()
 
 
 async def test_two_feeds_of_one_replica_are_refused(publisher):
