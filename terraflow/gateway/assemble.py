@@ -150,6 +150,7 @@ _RULES: dict[str, Callable[[dict[str, Any], str, Any], None]] = {
     "reasoning_content": _append,
     "reasoning": _append,
     "thinking_blocks": _extend,
+    "text_blocks": _extend,
     "annotations": _extend,
     "tool_calls": _calls,
     "function_call": _named,

@@ -9,7 +9,7 @@ import msgspec
 from terraflow.contracts.capability import DIALECTS, Capability, ProviderKind
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure
 from terraflow.providers.anthropic_answer import EventTranslator, parse_answer
-from terraflow.providers.anthropic_request import translate_request
+from terraflow.providers.anthropic_request import asks_for_citations, translate_request
 from terraflow.providers.anthropic_thinking import Thinking
 from terraflow.providers.channel import Channel
 from terraflow.providers.failures import ANTHROPIC
@@ -47,7 +47,7 @@ class AnthropicProvider:
         """The answer chunk by chunk. Raises ProviderFailure."""
         body = _encode(translate_request(self._model, self._thinking, call, stream=True))
         events = await self._channel.events(body, call.timeout_s)
-        translator = EventTranslator()
+        translator = EventTranslator(cited=call.request.extended and asks_for_citations(call.request.document))
         try:
             while not translator.done and (batch := await events.read()):
                 for event in batch:

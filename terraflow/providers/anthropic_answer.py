@@ -5,8 +5,10 @@
    `index`, so that clients that merge deltas by index keep each.
 2. Tool calls are numbered in the order in which their blocks begin; a call keeps its number, however the blocks'
    events are mixed. What a block's start already holds is sent like a delta; a call without arguments has `{}`.
-3. Usage is told once, with the finish: before it Anthropic's output count is a placeholder.
-4. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
+3. Where citations were asked for, `text_blocks` has the text once more, in the blocks in which it came, with their
+   citations. In a stream a block follows its text, like one of thinking.
+4. Usage is told once, with the finish: before it Anthropic's output count is a placeholder.
+5. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ def parse_answer(raw: bytes) -> Answer:
     thoughts: list[str] = []
     blocks: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
+    cited: list[dict[str, Any]] = []
     for block in message.content:
         match block:
             case wire.Text(text=text):
                 texts.append(text)
+                cited.append(_cited(text, block.citations or []))
             case wire.ThinkingBlock(thinking=thought):
                 thoughts.append(thought)
                 blocks.append(_thinking_block(thought, block.signature))
@@ -58,6 +62,8 @@ def parse_answer(raw: bytes) -> Answer:
                 calls.append({"id": block.id, "type": "function", "function": function})
     if texts:
         said["content"] = "".join(texts)
+    if any(block["citations"] for block in cited):
+        said["text_blocks"] = cited
     if blocks:
         said["reasoning_content"] = "".join(thoughts)
         said["thinking_blocks"] = blocks
@@ -89,6 +95,10 @@ def _thinking_block(thought: str, signature: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": thought, "signature": signature}
 
 
+def _cited(text: str, citations: list[wire.Citation]) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": msgspec.to_builtins(citations)}
+
+
 def _arguments(raw: msgspec.Raw) -> str:
     """A tool's input as JSON text, made anew from what was parsed; it must be an object."""
     try:
@@ -101,21 +111,24 @@ def _arguments(raw: msgspec.Raw) -> str:
 class _Open:
     """A block whose end has not come."""
 
-    __slots__ = ("call", "kind", "parts", "signature")
+    __slots__ = ("call", "citations", "kind", "parts", "signature")
 
     def __init__(self, kind: type, call: int | None = None) -> None:
         self.kind = kind
         self.call = call
         self.parts: list[str] = []
         self.signature = ""
+        self.citations: list[wire.Citation] = []
 
 
 class EventTranslator:
-    """The chunks of one stream, in order, and whether the stream was whole."""
+    """The chunks of one stream, in order, and whether the stream was whole. `cited`: citations were asked for."""
 
-    __slots__ = ("_begun", "_calls", "_extras", "_finished", "_open", "_thoughts", "done")
+    __slots__ = ("_begun", "_calls", "_cited", "_extras", "_finished", "_open", "_texts", "_thoughts", "done")
 
-    def __init__(self) -> None:
+    def __init__(self, *, cited: bool = False) -> None:
+        self._cited = cited
+        self._texts = 0
         self._begun: wire.WireUsage | None = None
         self._open: dict[int, _Open] = {}
         self._calls = 0
@@ -169,7 +182,12 @@ class EventTranslator:
             _malformed()
         match delta:
             case wire.TextDelta(text=text) if block.kind is wire.Text:
+                if self._cited:
+                    block.parts.append(text)
                 return self._say({"content": text})
+            case wire.CitationsDelta(citation=citation) if block.kind is wire.Text and self._cited:
+                block.citations.append(citation)
+                return None
             case wire.JsonDelta(partial_json=piece) if block.kind is wire.ToolUse and block.call is not None:
                 if not piece:
                     return None
@@ -189,6 +207,7 @@ class EventTranslator:
         opened = self._open[index] = _Open(type(block))
         match block:
             case wire.Text(text=text):
+                opened.parts, opened.citations = [text], block.citations or []
                 return self._say({"content": text}) if text else None
             case wire.ThinkingBlock(thinking=thought, signature=signature):
                 opened.signature = signature
@@ -214,6 +233,10 @@ class EventTranslator:
         if block.kind is wire.ThinkingBlock:
             whole = _thinking_block("".join(block.parts), block.signature)
             return self._say({"thinking_blocks": [self._thought(whole)]})
+        if block.kind is wire.Text and self._cited:
+            self._texts += 1
+            said = _cited("".join(block.parts), block.citations)
+            return self._say({"text_blocks": [{"index": self._texts - 1, **said}]})
         return None
 
     def _thought(self, block: dict[str, Any]) -> dict[str, Any]:

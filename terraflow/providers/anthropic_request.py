@@ -9,8 +9,7 @@
 4. `cache_control` stays on the part, tool or message that carried it; a message's own goes to its last block.
 5. What another mouth put into extension fields goes back as it came (docs/adr/0019-extension-fields.md): documents and
    search results, `is_error`, a tool's own fields, the tools that Anthropic defines and a caller runs. Tools that
-   Anthropic runs are refused: they reach out and cost where no capability says so, and so are citations, which answers
-   here do not carry.
+   Anthropic runs are refused: they reach out and cost where no capability says so.
 6. `thinking_blocks` of an assistant's message are sent back as they came, signatures and all; `reasoning_content`
    is the readable copy of them and stays behind.
 7. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
@@ -241,12 +240,11 @@ def _part(part: Json) -> Json:
     if part.get("prompt_cache_breakpoint") is not None:
         part = {**part, "cache_control": {"type": "ephemeral"}}
     kind = part["type"]
-    if part.get("citations"):
-        raise unsupported("messages")
     if kind in ("document", "search_result"):
         return _cached(part, part)
     if kind == "text":
-        return _cached({"type": "text", "text": part["text"]}, part)
+        made = _cached({"type": "text", "text": part["text"]}, part)
+        return made | {"citations": part["citations"]} if part.get("citations") else made
     if kind == "refusal":
         return _cached({"type": "text", "text": part["refusal"]}, part)
     if kind == "image_url":
@@ -254,6 +252,17 @@ def _part(part: Json) -> Json:
     if kind == "file":
         return _cached(_document(part["file"]), part)
     raise unsupported("messages")
+
+
+def asks_for_citations(document: Json) -> bool:
+    """Whether a document or search result of the request may be cited."""
+    return any(
+        (part.get("citations") or {}).get("enabled")
+        for message in document["messages"]
+        if isinstance(message.get("content"), list)
+        for part in message["content"]
+        if part["type"] in ("document", "search_result")
+    )
 
 
 def _image_source(image: Json) -> Json:

@@ -1,7 +1,7 @@
 """What Anthropic's Messages API may send back, typed.
 
 1. A block, a delta or a finish that is not here is no answer: nothing was asked for that could bring it (server
-   tools, citations). An event type that is not here is skipped, as the API's versioning rules ask.
+   tools). An event type that is not here is skipped, as the API's versioning rules ask.
 2. `input_tokens` does not count what was read from or written to the cache; `output_tokens` does count thinking,
    which `output_tokens_details` names where the model says. Each token ends in one field of `Usage`.
 
@@ -32,8 +32,45 @@ FINISHES = {
 SERVICE_TIERS = {"standard": "default", "priority": "priority"}
 
 
+class CharLocation(msgspec.Struct, tag_field="type", tag="char_location"):
+    cited_text: str
+    document_index: _Index
+    start_char_index: int
+    end_char_index: int
+    document_title: str | None = None
+
+
+class PageLocation(msgspec.Struct, tag_field="type", tag="page_location"):
+    cited_text: str
+    document_index: _Index
+    start_page_number: int
+    end_page_number: int
+    document_title: str | None = None
+
+
+class BlockLocation(msgspec.Struct, tag_field="type", tag="content_block_location"):
+    cited_text: str
+    document_index: _Index
+    start_block_index: int
+    end_block_index: int
+    document_title: str | None = None
+
+
+class SearchResultLocation(msgspec.Struct, tag_field="type", tag="search_result_location"):
+    cited_text: str
+    search_result_index: _Index
+    start_block_index: int
+    end_block_index: int
+    source: str
+    title: str | None = None
+
+
+Citation = CharLocation | PageLocation | BlockLocation | SearchResultLocation
+
+
 class Text(msgspec.Struct, tag_field="type", tag="text"):
     text: str
+    citations: list[Citation] | None = None
 
 
 class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
@@ -70,7 +107,11 @@ class SignatureDelta(msgspec.Struct, tag_field="type", tag="signature_delta"):
     signature: str
 
 
-Delta = TextDelta | JsonDelta | ThinkingDelta | SignatureDelta
+class CitationsDelta(msgspec.Struct, tag_field="type", tag="citations_delta"):
+    citation: Citation
+
+
+Delta = TextDelta | JsonDelta | ThinkingDelta | SignatureDelta | CitationsDelta
 
 
 class OutputDetails(msgspec.Struct):

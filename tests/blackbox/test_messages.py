@@ -236,6 +236,50 @@ def test_thinking_tools_and_text_of_anthropics_stream_come_as_they_were(caller: 
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+CITATION = {
+    "type": "page_location",
+    "cited_text": "a",
+    "document_index": 0,
+    "start_page_number": 1,
+    "end_page_number": 2,
+    "document_title": "t",
+}
+ASKS_TO_CITE: list[Json] = [
+    {
+        "role": "user",
+        "content": [
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a"},
+                "citations": {"enabled": True},
+            }
+        ],
+    }
+]
+
+
+def test_citations_come_as_they_were_and_go_back(caller: Caller, claude: Vendor) -> None:
+    content = [{"type": "text", "text": "So: "}, {"type": "text", "text": "a.", "citations": [CITATION]}]
+    claude.replies[:] = [claude_says(*content)]
+    assert post(caller, "thinks", messages=ASKS_TO_CITE).json()["content"] == content
+    said = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "So: "})
+    cited = block(
+        1,
+        {"type": "text", "text": ""},
+        {"type": "text_delta", "text": "a."},
+        {"type": "citations_delta", "citation": CITATION},
+    )
+    claude.replies[:] = [streams(BEGUN, said, cited, ended())]
+    turns = [*ASKS_TO_CITE, {"role": "assistant", "content": content}, {"role": "user", "content": "and?"}]
+    raw = post(caller, "thinks", messages=turns, stream=True).text
+    assert (said + cited).decode() == "".join(
+        event(e.pop("type"), **e).decode()
+        for e in (json.loads(line.removeprefix("data: ")) for line in raw.splitlines() if line.startswith("data: "))
+        if "index" in e
+    )
+    assert claude.requests[-1].body["messages"][:2] == turns[:2]
+
+
 def test_an_answer_of_anthropics_comes_as_it_was(caller: Caller, claude: Vendor) -> None:
     use = {"type": "tool_use", "id": "t", "name": "look_up", "input": {"a": 1}}
     content = [THOUGHT, {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "so"}, use]
@@ -611,6 +655,7 @@ def test_who_calls_and_how(path: str, site: Site, caller: Caller, checks: Checks
     stranger = site.caller_with("tf_wrong")
     checks.ungoverned(stranger.post(body(), path=path), Governed.APP_UNAUTHENTICATED, named=False)
     checks.ungoverned(caller.get(path), ModelApi.NOT_FOUND)
+    checks.ungoverned(caller.post(body(), path="/messages/batches"), ModelApi.NOT_FOUND)
 
 
 def test_tokens_are_counted_without_a_model(caller: Caller, engine: Vendor) -> None:

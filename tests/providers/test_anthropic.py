@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from terraflow.app.runtime import SystemClock
@@ -177,6 +178,38 @@ async def test_thinking_is_readable_at_once_and_signed_at_its_end():
         {"index": 0, "type": "thinking", "thinking": "hm", "signature": "sig"},
         {"index": 1, "type": "redacted_thinking", "data": "zz"},
     ]
+
+
+CITED = {
+    "type": "char_location", "cited_text": "a", "document_index": 0, "document_title": None, "start_char_index": 0,
+    "end_char_index": 1,
+}  # fmt: skip
+SOURCE = {"type": "text", "media_type": "text/plain", "data": "a"}
+ASKS = [{"role": "user", "content": [{"type": "document", "source": SOURCE, "citations": {"enabled": True}}]}]
+
+
+async def test_citations_come_in_the_blocks_that_they_belong_to():
+    asked = call(stream=True, messages=ASKS)
+    asked = msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, extended=True))
+    events = [
+        START,
+        *[opened(0, type="text", text=""), delta(0, type="text_delta", text="So: "), closed(0)],
+        *[opened(1, type="text", text="", citations=[]), delta(1, type="citations_delta", citation=CITED)],
+        *[delta(1, type="text_delta", text="a."), closed(1)],
+        *[ended(), STOP],
+    ]
+    blocks = [
+        {"type": "text", "text": "So: ", "citations": []},
+        {"type": "text", "text": "a.", "citations": [CITED]},
+    ]
+    whole = message({"type": "text", "text": "So: ", "citations": None}, blocks[1])
+    async with facing(says(200, whole), streams(*events)) as (provider, _):
+        said = (await provider.complete(asked)).choices[0]["message"]
+        assert (said["content"], said["text_blocks"]) == ("So: a.", blocks)
+        chunks = await collect(provider, asked)
+    assert text_of(chunks) == "So: a."
+    deltas = [choice["delta"].get("text_blocks", ()) for chunk in chunks for choice in chunk.choices]
+    assert [block for told in deltas for block in told] == [{"index": n, **block} for n, block in enumerate(blocks)]
 
 
 async def test_usage_is_told_once_with_the_finish_and_cumulative_counts_win():

@@ -387,7 +387,16 @@ DOCUMENT = {"type": "document", "source": PLAIN, "title": "t", "context": "c"}
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "a"}]}
 
 
-@pytest.mark.parametrize("part", [DOCUMENT, FOUND, {**DOCUMENT, "cache_control": MARK}])
+@pytest.mark.parametrize(
+    "part",
+    [
+        DOCUMENT,
+        FOUND,
+        {**DOCUMENT, "cache_control": MARK},
+        {**DOCUMENT, "citations": {"enabled": True}},
+        {"type": "text", "text": "so", "citations": [{"type": "char_location", "cited_text": "a"}]},
+    ],
+)
 def test_documents_and_search_results_go_back_as_they_came(part: dict[str, Any]) -> None:
     assert translated(messages=[{"role": "user", "content": [part]}])["messages"][0]["content"] == [part]
     result = {"role": "tool", "tool_call_id": "t", "content": [part]}
@@ -421,7 +430,6 @@ def test_a_tools_own_fields_go_back() -> None:
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
         ({"tools": [{"type": "code_execution_20260521", "name": "code_execution"}]}, "tools"),
-        ({"messages": [{"role": "user", "content": [{**DOCUMENT, "citations": {"enabled": True}}]}]}, "messages"),
         ({"output_config": {"effort": "extreme"}}, "unknown field"),
         ({"output_config": {"effort": "low", "format": {}}}, "unknown field"),
         ({"output_config": {"effort": "low"}, "reasoning_effort": "low"}, "reasoning_effort"),

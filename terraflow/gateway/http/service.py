@@ -269,12 +269,13 @@ ROUTES: dict[tuple[str, str], Route] = {
 }
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)
-_MOUTHS = {name.encode(): route.mouth for (_, name), route in ROUTES.items()}
+_MOUTHS = {name.split("/")[2].encode(): route.mouth for (_, name), route in ROUTES.items()}
 
 
 def _mouth_at(raw_path: bytes) -> Mouth:
-    """The mouth of a path that may be none of ours; OpenAI's chat then."""
-    return _MOUTHS.get(raw_path, CHAT)
+    """The mouth of a path, or of the room that it lies in; OpenAI's chat where there is none."""
+    _, _, below = raw_path.partition(b"/v1/")
+    return _MOUTHS.get(below.partition(b"/")[0], CHAT)
 
 
 def _split(path: str) -> tuple[str, str]:

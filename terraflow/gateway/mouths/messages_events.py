@@ -8,8 +8,9 @@ and its stop, then `message_delta` and `message_stop`.
    finish ends them all.
 3. A block of `thinking_blocks` ends the thought that it is the whole of: its signature goes out as a delta. One whose
    text was not streamed goes out whole.
-4. Usage is known at the end, and stands in `message_delta`; that of `message_start` is zero.
-5. A `ping` follows `message_start`, as Anthropic's does, and is the heartbeat of a silent stream.
+4. So does a block of `text_blocks` with a text, whose citations go out as deltas.
+5. Usage is known at the end, and stands in `message_delta`; that of `message_start` is zero.
+6. A `ping` follows `message_start`, as Anthropic's does, and is the heartbeat of a silent stream.
 """
 
 from __future__ import annotations
@@ -140,7 +141,10 @@ class EventWriter:
             self._piece(self._last("thinking"), {"type": "thinking_delta", "thinking": thought})
         for block in blocks or ():
             self._thinking_block(block)
-        if text := delta.get("content"):
+        texts = delta.get("text_blocks")
+        for block in texts or ():
+            self._text_block(block)
+        if (text := delta.get("content")) and not texts:
             self._piece(self._last("text"), {"type": "text_delta", "text": text})
         if refusal := delta.get("refusal"):
             self._refused = True
@@ -175,6 +179,17 @@ class EventWriter:
             self._piece(target, {"type": "thinking_delta", "thinking": block["thinking"]})
         if block["signature"]:
             self._piece(target, {"type": "signature_delta", "signature": block["signature"]})
+        target.done = True
+        self._flush()
+
+    def _text_block(self, block: Json) -> None:
+        if not block["text"]:
+            return
+        target = self._last("text")
+        if not target.streamed:
+            self._piece(target, {"type": "text_delta", "text": block["text"]})
+        for citation in block["citations"]:
+            self._piece(target, {"type": "citations_delta", "citation": citation})
         target.done = True
         self._flush()
 

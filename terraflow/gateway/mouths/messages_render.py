@@ -106,7 +106,12 @@ def content_of(message: Json) -> list[Json]:
     thought = message.get("reasoning_content") or message.get("reasoning")
     if thought and not blocks:
         blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
-    blocks += [{"type": "text", "text": text} for field in ("content", "refusal") if (text := message.get(field))]
+    if message.get("text_blocks"):
+        blocks += [_cited(block) for block in message["text_blocks"] if block["text"]]
+    elif message.get("content"):
+        blocks.append({"type": "text", "text": message["content"]})
+    if message.get("refusal"):
+        blocks.append({"type": "text", "text": message["refusal"]})
     called = message.get("function_call")
     if called is not None:
         blocks.append(_called("toolu_0", called))
@@ -117,6 +122,11 @@ def content_of(message: Json) -> list[Json]:
 
 def _thought(block: Json) -> Json:
     return {key: value for key, value in block.items() if key != "index"}
+
+
+def _cited(block: Json) -> Json:
+    made = {"type": "text", "text": block["text"]}
+    return made | {"citations": block["citations"]} if block["citations"] else made
 
 
 def _called(call_id: str, function: Json) -> Json:

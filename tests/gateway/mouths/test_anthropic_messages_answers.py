@@ -98,6 +98,8 @@ def put_together(events: list[Json]) -> tuple[list[Json], str, str | None]:
                 block["thinking"] += delta["thinking"]
             case "signature_delta":
                 block["signature"] = delta["signature"]
+            case "citations_delta":
+                block.setdefault("citations", []).append(delta["citation"])
             case "input_json_delta":
                 assert block["type"] == "tool_use"
                 arguments += delta["partial_json"]
@@ -173,6 +175,25 @@ TEXT = {"type": "text", "text": "so"}
 )
 def test_what_an_answer_says(message: Json, content: list[Json]) -> None:
     assert rendered(message)["content"] == content
+
+
+LOCATION = {"type": "char_location", "cited_text": "a", "document_index": 0, "start_char_index": 0, "end_char_index": 1}
+
+
+def test_citations_stay_with_their_text() -> None:
+    plain = {"type": "text", "text": "So: ", "citations": []}
+    cited = {"type": "text", "text": "a.", "citations": [LOCATION]}
+    empty = {"type": "text", "text": "", "citations": []}
+    content = [{"type": "text", "text": "So: "}, cited]
+    assert rendered({"content": "So: a.", "text_blocks": [plain, empty, cited]})["content"] == content
+    events = streamed(
+        {"content": "So: "},
+        {"text_blocks": [{"index": 0} | plain]},
+        {"text_blocks": [{"index": 1} | empty]},
+        {"content": "a."},
+        {"text_blocks": [{"index": 2} | cited]},
+    )
+    assert put_together(events)[0] == content
 
 
 def test_arguments_that_are_no_object_are_kept() -> None:
