@@ -11,8 +11,9 @@
 5. No call takes longer than what it changes: of a large clear, or of a quota that falls, a part is done at once, the
    rest by later reports and sweeps. What is cleared is not seen from that instant.
 6. Tables are bounded beside the cap: 1 024 replicas of a tenant's model; 65 536 sources (replicas of a model), pairs of
-   scope and replica, and pairs of scope and adapter, of which no tenant has more than an eighth. What a report brings
-   beyond is refused and counted. A source that holds nothing and has long been silent is forgotten.
+   scope and replica, and pairs of scope and adapter; 64 Mi characters of their names; of each no tenant has more than
+   an eighth. What a report brings beyond is refused and counted. A source that holds nothing and has long been silent
+   is forgotten.
 7. A hash longer than 64 bytes is kept as its SHA-256, and changes and snapshots show that.
 """
 

@@ -15,8 +15,10 @@ SLOT_S_MIN = 0.01
 _SLOT_MAX = (1 << 31) - 1
 REPLICAS_MAX = 1024
 SOURCES_MAX = 1 << 16
+NAMES_MAX = 64 << 20
+"""Characters of the names of sources and spaces: each may be long, all of them may not."""
 SHARE = 8
-"""No tenant has more than this part of the sources, spaces and holdings that there may be."""
+"""No tenant has more than this part of the sources, spaces, holdings and names that there may be."""
 TENANTS_KEPT = 1024
 """Beyond these, tenants without a rule are forgotten once they have nothing."""
 
@@ -33,6 +35,8 @@ class Register:
         self.governed: set[str] = set()
         self.sources: deque[Source] = deque()
         self.remembered = 0
+        self.named: dict[str, int] = {}
+        self.named_in_all = 0
 
     def slot(self, now: float) -> int:
         """The slot of time that a credit falls into; 0 is never."""
@@ -50,16 +54,17 @@ class Register:
         found = self.found(tenant, model, replica)
         if found is not None:
             return found
-        if self.remembered >= SOURCES_MAX:
+        known = self.tenants.get(tenant)
+        place = None if known is None else known.places.get(model)
+        if self.remembered >= SOURCES_MAX or (known is not None and known.sources >= SOURCES_MAX // SHARE):
+            return None
+        if place is not None and len(place.sources) >= REPLICAS_MAX:
+            return None
+        if not self._names(tenant, len(tenant) + len(model) + len(replica)):
             return None
         owner = self.tenant(tenant)
-        if owner.sources >= SOURCES_MAX // SHARE:
-            return None
-        place = owner.places.get(model)
         if place is None:
             place = owner.places[model] = Place(owner, model)
-        if len(place.sources) >= REPLICAS_MAX:
-            return None
         made = place.sources[replica] = Source(place, replica)
         self.remembered += 1
         owner.sources += 1
@@ -67,6 +72,18 @@ class Register:
         for _ in range(min(2, len(self.sources) - self.remembered)):
             self.turn()
         return made
+
+    def _names(self, tenant: str, characters: int) -> bool:
+        """Take room for a tenant's names, or give it back; False, and nothing taken: there is too little."""
+        own, in_all = self.named.get(tenant, 0) + characters, self.named_in_all + characters
+        if characters > 0 and (own > NAMES_MAX // SHARE or in_all > NAMES_MAX):
+            return False
+        self.named_in_all = in_all
+        if own > 0:
+            self.named[tenant] = own
+        else:
+            self.named.pop(tenant, None)
+        return True
 
     def turn(self) -> Source | None:
         """The source whose turn it is, which comes to the end of the row, unless it was forgotten."""
@@ -109,8 +126,12 @@ class Register:
             scope = ScopeAt(place, scheme)
         space = scope.spaces.get(adapter)
         if space is None:
-            space = self.table.space(scope, adapter) if place.tenant.spaces < SPACES_MAX // SHARE else None
+            characters = len(scope.scheme) + len(adapter)
+            if place.tenant.spaces >= SPACES_MAX // SHARE or not self._names(place.tenant.name, characters):
+                return None
+            space = self.table.space(scope, adapter)
             if space is None:
+                self._names(place.tenant.name, -characters)
                 return None
             place.tenant.spaces += 1
             place.scopes[scheme] = scope
@@ -130,8 +151,10 @@ class Register:
     def forget(self, source: Source) -> None:
         """Give a source up; it holds nothing any more."""
         if source.place.sources.pop(source.replica, None) is not None:
+            place, tenant = source.place, source.place.tenant
             self.remembered -= 1
-            source.place.tenant.sources -= 1
+            tenant.sources -= 1
+            self._names(tenant.name, -len(tenant.name) - len(place.model) - len(source.replica))
         self._prune(source.place)
 
     def tidy(self) -> None:
@@ -161,6 +184,7 @@ class Register:
             return
         self.table.forget_space(space)
         space.tenant.spaces -= 1
+        self._names(space.tenant.name, -len(space.scope.scheme) - len(space.adapter))
         del space.scope.spaces[space.adapter]
         self._prune_scope(space.scope)
 

@@ -22,6 +22,8 @@ from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Repor
 PIECE_HASHES = 1_024
 """What the index takes in within a millisecond."""
 COUNT_MAX = 2**31 - 1
+CLIENT_VERSION_BYTES_MAX = 1_024
+"""It is kept for every replica, and is no identifier."""
 
 Dropped = Counter[str]
 """Entries and reports that were left out, by cause."""
@@ -79,7 +81,7 @@ def parse_stats(said: pb.ReplicaStats) -> Stats:
         cache_memory_bytes=said.cache_memory_bytes,
         hit_rate=_finite(said.hit_rate),
         pressure=_finite(said.pressure),
-        client_version="" if _any_longer(version) else version,
+        client_version="" if longer(version, CLIENT_VERSION_BYTES_MAX) else version,
         t2_hit_tokens=said.t2_hit_tokens,
         t2_query_tokens=said.t2_query_tokens,
     )

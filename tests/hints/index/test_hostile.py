@@ -175,3 +175,22 @@ def test_keys_are_counted_by_model(module: ModuleType) -> None:
     index.ingest(report([], model="silent", stats=Stats()), NOW)
     assert index.keys_by_model() == {"m": 4, "n": 4, "silent": 0}
     assert (index.keys(None, "m"), index.keys("t", "m"), index.keys("t", "silent"), index.keys("t")) == (4, 2, 0, 4)
+
+
+def test_names_have_their_room_each_tenant_its_part(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = module.Index(entries_max=1000, ttl_s=1800.0)
+    monkeypatch.setitem(index.source.__globals__, "NAMES_MAX", 80_000)
+    long = "x" * 900
+    refused = 0
+    for i in range(20):
+        told = report([b"12345678"], replica=f"r{i}{long}", entries=(Entry(f"a{i}", [b"12345678"], [16], 1),))
+        refused += index.ingest(told, NOW).refused
+    for i in range(20):
+        told = report([], scheme=long, entries=(Entry(f"a{i}{long}", [b"12345678"], [16], 1),))
+        refused += index.ingest(told, NOW).refused
+    assert 20 < refused < 35
+    assert index.named["t"] <= 10_000
+    assert index.ingest(report([b"12345678"], tenant="other"), NOW) == (1, 0, 0)
+    index.sweep(NOW + 4000.0, 1000)
+    index.sweep(NOW + 4000.0, 1000)
+    assert (index.named, index.named_in_all, index.remembered) == ({}, 0, 0)
