@@ -91,6 +91,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A capability's faults in a row after which it rests."""
     health_rest_s: Positive = 10
     """How long it rests before one call is let through."""
+    health_retry_after_max_s: Annotated[int, Meta(ge=0)] = 60
+    """How long a provider's Retry-After keeps everybody's calls from it, at the most; 0 leaves it to the request that
+    met it."""
     provider_attempts_max: Positive = 6
     """Calls of providers for one request, in all: a route with its retries, and three more."""
     upstream_connections_max: Positive = 512

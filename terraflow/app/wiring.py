@@ -201,7 +201,13 @@ def _plane(
             PlaneLimit(_limits(settings.running_min, settings.running_max), settings.working_max),
         ),
         capacity=Capacity(_limits(settings.in_flight_min, settings.running_max), clock),
-        health=Health(HealthRule(faults_max=settings.health_faults_max, rest_s=settings.health_rest_s)),
+        health=Health(
+            HealthRule(
+                faults_max=settings.health_faults_max,
+                rest_s=settings.health_rest_s,
+                retry_after_max_s=settings.health_retry_after_max_s,
+            )
+        ),
         running=running,
         heartbeats=Heartbeats(clock, settings.heartbeat_s),
         limits=Limits(

@@ -88,7 +88,7 @@ async def settle_ended(plane: Plane, x: Exchange) -> None:
 
 def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> None:
     """The provider answered and said, or we counted, what it used."""
-    plane.health.succeeded(trial.route.capability.id)
+    plane.health.succeeded(trial.route.capability.id, plane.clock.monotonic())
     _ended(plane, x, trial, None, usage)
     x.usage = usage
 
@@ -99,15 +99,15 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     rule = RECOVERY[failed.failure]
     capability = trial.route.capability.id
     if failed.elsewhere:
-        plane.health.abandoned(capability)
+        plane.health.abandoned(capability, trial.started)
     elif rule.blames_provider and not _asked_too_much(x, failed.failure):
         plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
         if failed.failure in _TOO_MUCH:
             plane.capacity.overloaded(capability, trial.started)
     elif not rule.blames_provider and (failed.reached or failed.status is not None):
-        plane.health.succeeded(capability)
+        plane.health.succeeded(capability, plane.clock.monotonic())
     else:
-        plane.health.abandoned(capability)
+        plane.health.abandoned(capability, trial.started)
     usage = counted if failed.usage is None else failed.usage
     if usage is None and failed.reached and rule.charge is Charge.COUNTED:
         usage = Usage.counted(trial.request.input_bound, 0)
@@ -128,7 +128,7 @@ def _asked_too_much(x: Exchange, failure: Failure) -> bool:
 def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
     """The call was broken off from our side (the caller left, the plane stops): the provider's or our count is posted,
     the worst case where nobody can know."""
-    plane.health.abandoned(trial.route.capability.id)
+    plane.health.abandoned(trial.route.capability.id, trial.started)
     _ended(plane, x, trial, None, counted, whole=counted is None, result="broken_off")
 
 

@@ -1,9 +1,11 @@
 """Whether a capability's recent calls say that it works.
 
 1. Only the provider's own faults count (the recovery table says which); a caller's bad request never does.
-2. `faults_max` faults in a row make it unhealthy for `rest_s` seconds, or for as long as its `Retry-After` asks, at
-   most `rest_max_s`. After the rest one call is let through, and one more for each `rest_s` that it
-   takes: a success makes it healthy, a fault starts a new rest.
+2. `faults_max` faults in a row make it unhealthy for `rest_s` seconds. After the rest one call is let through, and one
+   more for each `rest_s` that it takes: a success makes it healthy, a fault starts a new rest.
+3. A provider that says when it may be asked again (`Retry-After`) is not asked before, whatever else succeeds, for at
+   most `retry_after_max_s`.
+4. How a call ended is told with the instant in which it began: what began before the probe does not speak for it.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ import msgspec
 
 
 class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of rule 2."""
+    """The figures of rules 2 and 3."""
 
     faults_max: int = 5
     rest_s: float = 10.0
-    rest_max_s: float = 60.0
+    retry_after_max_s: float = 60.0
 
 
 class _State(msgspec.Struct):
     faults: int = 0
     rests_until: float = 0.0
+    asked_until: float = 0.0
     probing_since: float | None = None
 
 
@@ -35,7 +38,11 @@ class Health:
     def healthy(self, capability: str, now: float) -> bool:
         """Whether a call may be planned on it now."""
         state = self._states.get(capability)
-        if state is None or state.faults < self._rule.faults_max:
+        if state is None:
+            return True
+        if now < state.asked_until:
+            return False
+        if state.faults < self._rule.faults_max:
             return True
         probing = state.probing_since is not None and now < state.probing_since + self._rule.rest_s
         return now >= state.rests_until and not probing
@@ -48,7 +55,7 @@ class Health:
     def recovers_in_s(self, capability: str, now: float) -> float:
         """Seconds until a probe is let through; 0 when healthy."""
         state = self._states.get(capability)
-        return 0.0 if state is None else max(0.0, state.rests_until - now)
+        return 0.0 if state is None else max(0.0, state.rests_until - now, state.asked_until - now)
 
     def began(self, capability: str, now: float) -> None:
         """A call starts: on a resting capability it is the probe, and no other is let through beside it."""
@@ -56,21 +63,24 @@ class Health:
         if state is not None and state.faults >= self._rule.faults_max and now >= state.rests_until:
             state.probing_since = now
 
-    def succeeded(self, capability: str) -> None:
+    def succeeded(self, capability: str, now: float) -> None:
         """A call was answered, or refused for a reason that is the caller's."""
-        self._states.pop(capability, None)
+        state = self._states.pop(capability, None)
+        if state is not None and now < state.asked_until:
+            self._states[capability] = _State(asked_until=state.asked_until)
 
     def failed(self, capability: str, now: float, retry_after_s: float | None) -> None:
-        """A call failed by the provider's own fault."""
+        """A call failed by the provider's own fault, with its `Retry-After` in seconds if it gave one."""
         state = self._states.setdefault(capability, _State())
         state.faults += 1
         state.probing_since = None
+        if retry_after_s is not None:
+            state.asked_until = max(state.asked_until, now + min(retry_after_s, self._rule.retry_after_max_s))
         if state.faults >= self._rule.faults_max:
-            rest = self._rule.rest_s if retry_after_s is None else max(self._rule.rest_s, retry_after_s)
-            state.rests_until = now + min(rest, self._rule.rest_max_s)
+            state.rests_until = now + self._rule.rest_s
 
-    def abandoned(self, capability: str) -> None:
-        """A call ended without telling anything: its caller left, or its deadline was short."""
+    def abandoned(self, capability: str, began: float) -> None:
+        """A call that began then ended without telling anything: its caller left, or its deadline was short."""
         state = self._states.get(capability)
-        if state is not None:
+        if state is not None and state.probing_since is not None and began >= state.probing_since:
             state.probing_since = None

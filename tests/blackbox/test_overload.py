@@ -13,6 +13,7 @@ from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import headers_of, until
 from tests.harness.checks import Checks
 from tests.harness.upstreams import COST, Gate, Upstreams, answer, held
+from tests.providers.vendor import says
 
 
 def ask_later(threads: ThreadPoolExecutor, site: Site, workload: str) -> Future[Any]:
@@ -73,6 +74,24 @@ def test_a_call_that_ended_holds_nothing_however_it_ended(launch: Launch, upstre
         assert site.caller.ask("refused").status_code == 403
         assert site.caller.ask("late", headers=headers_of(deadline_ms=100)).status_code == 504
     checks.answered(site.caller, site.caller.ask("late"), capability="slow")
+
+
+def test_a_vendor_that_says_when_is_not_asked_before_by_anybody(
+    launch: Launch, upstreams: Upstreams, checks: Checks
+) -> None:
+    vendor = upstreams.open(says(429, {"error": {"message": "slow down"}}, "Retry-After: 3"), answer())
+    engine = remote("engine", vendor.port, prices={"input": 1, "output": 1})
+    site = launch(bundle.document(purpose("plain", engine, sim("spare"))))
+    first = site.caller.ask()
+    checks.answered(site.caller, first, Governed.PROVIDER_ERROR_RECOVERED, capability="spare")
+    said = time.monotonic()
+    for _ in range(5):
+        checks.answered(site.caller, site.caller.ask(), capability="spare")
+    assert len(vendor.requests) == 1
+    pinned = site.caller.ask(model="engine")
+    checks.refused(site.caller, pinned, Governed.PROVIDER_UNHEALTHY, capability="engine", retry_after=True)
+    until(lambda: site.caller.ask().headers["x-terraflow-capability"] == "engine")
+    assert time.monotonic() - said > 2
 
 
 def _opened() -> Gate:

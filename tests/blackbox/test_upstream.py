@@ -111,7 +111,8 @@ def vendor(upstreams: Upstreams) -> Vendor:
 
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch, vendor: Vendor) -> Site:
-    return launch_shared(bundle.document(purpose("plain", remote("engine", vendor.port))), health_faults_max=10_000)
+    document = bundle.document(purpose("plain", remote("engine", vendor.port)))
+    return launch_shared(document, health_faults_max=10_000, health_retry_after_max_s=0)
 
 
 def _check(case: Case, site: Site, vendor: Vendor, checks: Checks, *, stream: bool) -> None:

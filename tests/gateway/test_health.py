@@ -2,7 +2,7 @@
 
 from terraflow.gateway.health import Health, HealthRule
 
-RULE = HealthRule(faults_max=2, rest_s=10.0, rest_max_s=60.0)
+RULE = HealthRule(faults_max=2, rest_s=10.0, retry_after_max_s=60.0)
 
 
 def sick(health: Health, now: float = 0.0, retry_after_s: float | None = None) -> None:
@@ -15,7 +15,7 @@ def test_one_fault_is_no_illness_and_a_success_forgets_it() -> None:
     health.failed("m", 0, None)
     assert health.healthy("m", 0)
     assert health.recent_faults("m") == 1
-    health.succeeded("m")
+    health.succeeded("m", 10.0)
     health.failed("m", 0, None)
     assert health.healthy("m", 0)
 
@@ -28,7 +28,7 @@ def test_it_rests_and_then_lets_one_probe_through() -> None:
     assert health.healthy("m", 10.0)
     health.began("m", 10.0)
     assert not health.healthy("m", 10.0)
-    health.succeeded("m")
+    health.succeeded("m", 10.0)
     assert health.healthy("m", 10.0)
 
 
@@ -45,17 +45,40 @@ def test_an_abandoned_probe_lets_another_through() -> None:
     health = Health(RULE)
     sick(health)
     health.began("m", 10.0)
-    health.abandoned("m")
+    health.abandoned("m", 10.0)
     assert health.healthy("m", 10.0)
 
 
-def test_retry_after_is_obeyed_within_bounds() -> None:
+def test_an_older_call_that_ends_while_the_probe_runs_lets_no_other_through() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.began("m", 10.0)
+    health.abandoned("m", 9.0)
+    assert not health.healthy("m", 11.0)
+    health.abandoned("m", 10.0)
+    assert health.healthy("m", 11.0)
+
+
+def test_retry_after_is_obeyed_from_the_first_fault_on_and_within_bounds() -> None:
+    health = Health(RULE)
+    health.failed("m", 0, 30.0)
+    assert not health.healthy("m", 29.0)
+    assert health.recovers_in_s("m", 20.0) == 10.0
+    assert health.healthy("m", 30.0)
+    health.failed("m", 100.0, 3600.0)
+    assert not health.healthy("m", 159.0)
+    assert health.healthy("m", 160.0)
+
+
+def test_what_else_succeeds_does_not_shorten_retry_after() -> None:
     health = Health(RULE)
     sick(health, retry_after_s=30.0)
+    health.succeeded("m", 5.0)
+    assert health.recent_faults("m") == 0
     assert not health.healthy("m", 29.0)
     assert health.healthy("m", 30.0)
-    sick(health, now=100.0, retry_after_s=3600.0)
-    assert health.healthy("m", 160.0)
+    health.succeeded("m", 31.0)
+    assert health._states == {}
 
 
 def test_capabilities_do_not_share_their_health() -> None:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import msgspec
 
@@ -60,10 +61,10 @@ def _let_go(plane: Plane, x: Exchange) -> None:
     try:
         if x.trial is not None:
             capability = x.trial.route.capability.id
-            plane.health.abandoned(capability)
+            plane.health.abandoned(capability, x.trial.started)
             plane.capacity.give_back(capability)
         if x.held is not None:
-            plane.health.abandoned(x.held)
+            plane.health.abandoned(x.held, math.inf)
             plane.capacity.give_back(x.held)
     finally:
         if x.place is not None:
