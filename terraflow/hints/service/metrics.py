@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from terraflow.core.reasons import Lookup, Render
 from terraflow.hints.index.index import Cause, Index
+from terraflow.hints.service.spaced import Spaced
 
 LABELS_MAX = 512
 OTHER = "other"
@@ -102,6 +103,8 @@ class Metrics(Collector):
         self._lookups: dict[str, _Lookups] = {}
         self._more: list[Collect] = []
         self._read: list[Family] = []
+        self._exposition = Spaced(self._expose)
+        self._families = Spaced(self._collected)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -121,21 +124,19 @@ class Metrics(Collector):
 
     async def exposition(self) -> bytes:
         """The text of a scrape, as of now."""
+        return await self._exposition.made()
+
+    async def _expose(self) -> bytes:
         self.read_index()
         return await asyncio.to_thread(generate_latest, self.registry)
 
     async def series(self, names: frozenset[str]) -> list[Sample]:
         """Every series whose own name, or whose family's, is among `names`; all when there are none."""
-        self.read_index()
-        return await asyncio.to_thread(self._samples, names)
+        return await asyncio.to_thread(_samples, await self._families.made(), names)
 
-    def _samples(self, names: frozenset[str]) -> list[Sample]:
-        return [
-            Sample(sample.name, family.type, sample.labels, sample.value)
-            for family in self.registry.collect()
-            for sample in family.samples
-            if not names or family.name in names or sample.name in names
-        ]
+    async def _collected(self) -> list[Family]:
+        self.read_index()
+        return await asyncio.to_thread(lambda: list(self.registry.collect()))
 
     def read_index(self) -> None:
         """Take the index's counts for what `collect` tells next; on the loop's thread, which alone may read it."""
@@ -230,6 +231,15 @@ class Metrics(Collector):
         for stream, count in list(self.streams_open.items()):
             open_streams.add_metric([stream], count)
         yield open_streams
+
+
+def _samples(families: Iterable[Family], names: frozenset[str]) -> list[Sample]:
+    return [
+        Sample(sample.name, family.type, sample.labels, sample.value)
+        for family in families
+        for sample in family.samples
+        if not names or family.name in names or sample.name in names
+    ]
 
 
 def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, int]]:
