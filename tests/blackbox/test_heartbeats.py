@@ -54,7 +54,7 @@ def test_a_model_that_falls_silent(site: Site, vendor: Vendor, checks: Checks) -
     vendor.replies[:] = [flow(text("Cert"), SILENCE_S, text("ainly."), END, USED, DONE)]
     with streamed(site) as (response, lines):
         assert lines[1:3] == [BEAT, BEAT]
-        assert lines.count(BEAT) == 2
+        assert lines.count(BEAT) >= 2
         assert content_of(data(lines)) == "Certainly." and lines[-1] == "data: [DONE]"
     request_id = response.headers["x-terraflow-request-id"]
     outcome = checks.outcome(site.caller, request_id, Governed.PERMITTED, cost=COST)

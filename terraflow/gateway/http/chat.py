@@ -50,7 +50,7 @@ class _Stream:
         self.x = x
         self.wire = wire
         self.begun = False
-        self.pulse = plane.heartbeats.pulse(self._beat)
+        self.pulse = plane.heartbeats.pulse(self._beat, self._sent)
         self._clock = plane.clock
 
     def begin(self, capability: str | None) -> None:
@@ -64,6 +64,10 @@ class _Stream:
             *flowing_headers(self.mouth, self.x.request_id, capability),
         ]
         self.wire.start_stream(200, headers, self.x.deadline - self._clock.monotonic())
+
+    def _sent(self) -> int:
+        flow = self.x.flow
+        return 0 if flow is None else flow.sent_bytes
 
     def _beat(self) -> None:
         self.begin(None)
@@ -115,7 +119,7 @@ async def _send_flow(plane: Plane, stream: _Stream) -> None:
 
 
 async def _pass_through(plane: Plane, stream: _Stream, flow: Flow, writer: StreamWriter) -> Refuse | None:
-    x, wire, pulse = stream.x, stream.wire, stream.pulse
+    x, wire = stream.x, stream.wire
     try:
         with x.presence:
             stream.begin(flow.capability)
@@ -124,7 +128,6 @@ async def _pass_through(plane: Plane, stream: _Stream, flow: Flow, writer: Strea
                 if event:
                     flow.sent(event)
                     await wire.send_event(event)
-                    pulse.sent()
     except Interrupted as interrupted:
         return INTERRUPTED[type(interrupted)]
     except Stalled:
