@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import httpx2
 import pytest
 from pydantic import BaseModel
 
-from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.reasons import Governed, ModelApi, reason
 from tests.blackbox.conftest import Launch, Site
 from tests.blackbox.test_messages import BEGUN, THOUGHT, block, claude_says, ended, event
 from tests.blackbox.test_messages import anthropic as anthropic_at
@@ -19,7 +20,8 @@ from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
-from tests.harness.upstreams import DONE, END, USED, Upstreams, answer, completion, flow, says, text
+from tests.harness.mouths import MESSAGES
+from tests.harness.upstreams import DONE, END, USED, Gate, Upstreams, answer, completion, flow, held, says, text
 from tests.providers.vendor import Vendor, streams
 
 PARAMETERS: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -78,6 +80,7 @@ def site(launch_shared: Launch, vendor: Vendor, claude: Vendor) -> Site:
             budgets=[limit("workload", "poor", "hour", "0.000001")],
         ),
         health_faults_max=10_000,
+        heartbeat_s=1,
     )
 
 
@@ -280,3 +283,29 @@ def test_a_stream_that_breaks_off_raises(
         list(raw.parse())
     assert met.value.body["error"]["code"] == Governed.PROVIDER_ERROR_UNRECOVERED  # type: ignore[index]
     checks.outcome(site.caller, raw.headers["x-terraflow-request-id"], Governed.PROVIDER_ERROR_UNRECOVERED)
+
+
+def test_heartbeats_are_not_heard(client: anthropic.Anthropic, vendor: Vendor) -> None:
+    vendor.replies[:] = [flow(1.5, text("Cert"), 1.5, text("ainly."), END, USED, DONE)]
+    with client.messages.stream(model="plain", max_tokens=50, messages=ASKED) as stream:
+        events = list(stream)
+    assert events[0].type == "message_start"
+    assert "".join(event.text for event in events if event.type == "text") == "Certainly."
+
+
+def test_a_refusal_behind_a_heartbeat_raises(site: Site, vendor: Vendor, checks: Checks) -> None:
+    gate = Gate()
+    vendor.replies[:] = [held(gate, says(401, {}))]
+    raw = b'{"model": "plain", "max_tokens": 50, "stream": true, "messages": [{"role": "user", "content": "x"}]}'
+    head = site.caller.authorization | {"Content-Type": "application/json"}
+    url = site.plane.base_url + "/messages"
+    with httpx2.stream("POST", url, content=raw, headers=head, timeout=20) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith(":")
+        gate.open()
+        [name, data] = [line for line in lines if line and not line.startswith(":")]
+    code = Governed.PROVIDER_ERROR_UNRECOVERED
+    assert name == "event: error"
+    body = json.loads(data.removeprefix("data: "))
+    MESSAGES.error(body, 503, reason(code).meaning, None)
+    checks.outcome(site.caller, response.headers["request-id"], code)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import CANARY, headers_of, until
@@ -33,6 +33,7 @@ def _open(site: Site) -> set[str]:
     return {request_id for (request_id,) in site.folder.rows("SELECT request_id FROM open_request")}
 
 
+@every_mouth
 def test_a_running_request_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [held(Gate(), answer())]
     calls, left = len(vendor.requests), len(vendor.closed_at)

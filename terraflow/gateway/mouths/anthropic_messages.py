@@ -10,7 +10,7 @@ import msgspec
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.strict_json import NODES_MAX
-from terraflow.gateway.mouths.messages_events import PING, EventWriter, error_event
+from terraflow.gateway.mouths.messages_events import EventWriter, error_event
 from terraflow.gateway.mouths.messages_parse import count_tokens, parse
 from terraflow.gateway.mouths.messages_render import governed_error, render, ungoverned_error
 from terraflow.gateway.mouths.mouth import Mouth
@@ -35,5 +35,4 @@ MESSAGES = Mouth(
     governed_error=governed_error,
     ungoverned_error=ungoverned_error,
     error_event=error_event,
-    heartbeat=PING,
 )

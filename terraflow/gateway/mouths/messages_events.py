@@ -10,7 +10,8 @@ and its stop, then `message_delta` and `message_stop`.
    text was not streamed goes out whole.
 4. So does a block of `text_blocks` with a text, whose citations go out as deltas.
 5. Usage is known at the end, and stands in `message_delta`; that of `message_start` is zero.
-6. A `ping` follows `message_start`, as Anthropic's does, and is the heartbeat of a silent stream.
+6. A `ping` follows `message_start`, as Anthropic's does. The heartbeat of a silent stream is a comment: it may come
+   before `message_start`, and nothing but that may be the first event.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from terraflow.ports.upstream import Chunk, ModelRequest, Usage
 
 Json = dict[str, Any]
 
-PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(Json).decode
@@ -128,7 +129,7 @@ class EventWriter:
             "usage": usage_object(Usage()) | tier_of(extras),
         }
         self._say("message_start", {"message": message})
-        self._out.append(PING)
+        self._out.append(_PING)
 
     def _say(self, name: str, body: Json) -> None:
         self._out.append(event_of(name, body))
