@@ -40,7 +40,7 @@ from terraflow.hints.http2.heads import Head
 from terraflow.hints.http2.server import Server
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.rank import RankerConfig
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Identities
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.rpcs import SERVICE, HintService
@@ -69,7 +69,7 @@ def filled(blocks: int) -> LiveHints:
     """Live hints over an index of so many entries: of each chain one replica holds all, others half and an eighth."""
     clock = SystemClock()
     index = Index(entries_max=2 * blocks)
-    live = LiveHints(index=index, clock=clock, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=index), clock)
     length, seed = max(CHAINS), 0
     while index.entries() < blocks:
         for offset, share in ((0, 1), (1, 2), (3, 8)):

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from terraflow.app.hints_opening import (
     lock_data_folder,
     open_feeds,
+    open_grounds,
     open_identities,
     open_internal_token,
     open_policies,
     open_tls,
-    open_tokenizers,
     read_namespace_key,
 )
 from terraflow.app.hints_settings import HintsSettings
@@ -34,7 +34,6 @@ from terraflow.hints.http2.health import Health
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.reflection import Reflection
 from terraflow.hints.http2.server import Server
-from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 from terraflow.hints.policy.sources import PolicySources
@@ -77,17 +76,8 @@ class RunningHints:
         self._remember = assigned is None and settings.assignment_memory
         if self._remember:
             assigned = Assigned(flight_max_s=FLIGHT_S)
-        index = Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s)
-        self.live = LiveHints(
-            index=index,
-            clock=clock,
-            ranker=settings.ranker(),
-            tokenizers=open_tokenizers(settings),
-            assigned=assigned,
-            share_min=settings.minimum_matched_share,
-            block_tokens=settings.block_tokens,
-        )
-        self.metrics = Metrics(index)
+        self.live = LiveHints(open_grounds(settings, assigned), clock)
+        self.metrics = Metrics(self.live.index)
         self.metrics.also(lambda: live_families(self.live))
         self.policies = PolicySources(self.live.adopt)
         self.ready = False

@@ -14,14 +14,20 @@ from terraflow import __version__
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.keys import KeyUnusable, read_public_key
 from terraflow.app.opening import CannotStart, check_tls, naming, warn_if_open
+from terraflow.hints.assigned import Assigned
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.http2.tls import TlsFiles, context
+from terraflow.hints.index.index import Index
+from terraflow.hints.live import LiveHints
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.folder import FolderUnreadable, PolicyFolder
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.policy.problems import PoliciesRefused
 from terraflow.hints.service.identity import Identities
+from terraflow.hints.snapshot import restore_snapshot
 from terraflow.hints.tokens.loaded import LoadedTokenizers, TokenizerFault, TokenizerFiles
+from terraflow.ports.runtime import Clock
 
 NAMESPACE_KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MIN = 16
@@ -57,6 +63,29 @@ def open_tokenizers(settings: HintsSettings) -> LoadedTokenizers | None:
         return LoadedTokenizers({model: TokenizerFiles(path) for model, path in settings.tokenizers.items()})
     except TokenizerFault as trouble:
         raise CannotStart(f"tokenizers: {trouble}") from None
+
+
+def open_grounds(settings: HintsSettings, assigned: Assigned | None = None) -> Grounds:
+    """What lookups are decided on, with an empty index and without policies. Raises CannotStart."""
+    return Grounds(
+        index=Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s),
+        ranker=settings.ranker(),
+        tokenizers=open_tokenizers(settings),
+        assigned=assigned,
+        share_min=settings.minimum_matched_share,
+        block_tokens=settings.block_tokens,
+    )
+
+
+async def open_stored(settings: HintsSettings, snapshot: Path, clock: Clock) -> LiveHints | None:
+    """The hints as a snapshot has them, beside a service or without one; None where there is no snapshot.
+
+    Raises CannotStart, SnapshotDamaged, OSError.
+    """
+    live = LiveHints(open_grounds(settings), clock)
+    if settings.policy_dir is not None:
+        live.adopt(open_policies(PolicyFolder(Path(settings.policy_dir), live.adopt)))
+    return None if await restore_snapshot(snapshot, live.index, clock) is None else live
 
 
 def open_feeds(settings: HintsSettings, sink: Sink) -> Feeds:

@@ -100,35 +100,20 @@ def _of_service(settings: HintsSettings, asked: ExplainRequest, at: str | None) 
 def _of_snapshot(settings: HintsSettings, asked: ExplainRequest, path: Path) -> Explanation:
     import asyncio
 
-    from terraflow.app.hints_opening import open_policies, open_tokenizers
-    from terraflow.app.keys import KeyUnusable
+    from terraflow.app.hints_opening import open_stored
     from terraflow.app.opening import CannotStart
     from terraflow.app.runtime import SystemClock
-    from terraflow.hints.index.index import Index
-    from terraflow.hints.live import LiveHints
-    from terraflow.hints.policy.folder import PolicyFolder
     from terraflow.hints.service.explaining import explained
-    from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot
+    from terraflow.hints.snapshot import SnapshotDamaged
 
-    index = Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s)
-    clock = SystemClock()
     try:
-        folder = settings.policy_dir
-        live = LiveHints(
-            index=index,
-            clock=clock,
-            ranker=settings.ranker(),
-            policies=None if folder is None else open_policies(PolicyFolder(Path(folder), lambda _: None)),
-            tokenizers=open_tokenizers(settings),
-            share_min=settings.minimum_matched_share,
-            block_tokens=settings.block_tokens,
-        )
-        if asyncio.run(restore_snapshot(path, index, clock)) is None:
-            _end(f"there is no snapshot at {path}", 1)
-    except (CannotStart, KeyUnusable) as trouble:
+        live = asyncio.run(open_stored(settings, path, SystemClock()))
+    except CannotStart as trouble:
         _end(str(trouble), 1)
     except (SnapshotDamaged, OSError) as trouble:
         _end(f"the snapshot {path} cannot be used: {trouble}", 1)
+    if live is None:
+        _end(f"there is no snapshot at {path}", 1)
     return explained(live, asked)
 
 

@@ -7,21 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.blocks import BLOCK_TOKENS
-from terraflow.hints.lookup import Look, decide, never, start
-from terraflow.hints.question import Query, Tokenizers
-from terraflow.hints.rank import RankerConfig, Scored
+from terraflow.hints.lookup import Grounds, Look, decide, never, start
+from terraflow.hints.question import Query
+from terraflow.hints.rank import Scored
 from terraflow.hints.words import Held
-
-if TYPE_CHECKING:
-    from terraflow.hints.assigned import Assigned
-    from terraflow.hints.index.index import Index
-    from terraflow.hints.policy.policies import Policies
 
 
 class Factors(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,31 +60,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
 
 
-def explain(
-    query: Query,
-    index: Index,
-    policies: Policies,
-    ranker: RankerConfig,
-    *,
-    now: float,
-    tokenizer: Tokenizers | None,
-    assigned: Assigned | None,
-    share_min: float,
-    block_tokens: int = BLOCK_TOKENS,
-) -> Explanation:
-    """What `decide_lookup` would answer, and why. Arguments as there; there is no deadline."""
-    look = start(
-        query,
-        index,
-        policies,
-        ranker,
-        now=now,
-        expired=never,
-        tokenizer=tokenizer,
-        assigned=assigned,
-        share_min=share_min,
-        block_tokens=block_tokens,
-    )
+def explain(query: Query, grounds: Grounds, now: float) -> Explanation:
+    """What `decide_lookup` would answer at `now`, and why; there is no deadline."""
+    look = start(query, grounds, now, never)
     decision = decide(look)
     return Explanation(
         reason=decision.reason,

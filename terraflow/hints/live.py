@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from terraflow.core.reasons import Lookup
-from terraflow.hints.assigned import Assigned
-from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.disagg import PDQuery, PDRoute, decide_pd_route
-from terraflow.hints.index.index import Change, Index, Ingested, TenantRule
-from terraflow.hints.lookup import Answer, decide_lookup, never
+from terraflow.hints.index.said import Change, Ingested, TenantRule
+from terraflow.hints.lookup import Answer, Grounds, decide_lookup, never
 from terraflow.hints.policy.policies import Eviction, Policies
 from terraflow.hints.question import Query, Tokenizers
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Report, Scope, Stats
 from terraflow.ports.runtime import Clock
 
@@ -34,36 +33,19 @@ FAULTS_LOGGED = 100
 
 
 class LiveHints:
-    """The index with the policies in force, the assignment memory, the tokenizers and the clock."""
+    """What lookups are decided on, and the clock."""
 
-    def __init__(
-        self,
-        *,
-        index: Index,
-        clock: Clock,
-        ranker: RankerConfig,
-        policies: Policies | None = None,
-        tokenizers: Tokenizers | None = None,
-        assigned: Assigned | None = None,
-        share_min: float = 0.0,
-        block_tokens: int = BLOCK_TOKENS,
-    ) -> None:
-        self.index = index
+    def __init__(self, grounds: Grounds, clock: Clock) -> None:
+        self.grounds = grounds
+        self.index = grounds.index
         self.clock = clock
-        self.ranker = ranker
-        self.tokenizers = tokenizers
-        self.assigned = assigned
-        self.share_min = share_min
-        self.block_tokens = block_tokens
-        self.policies = Policies()
         self.faults = 0
         """Lookups that failed."""
         self.admitted = self.refreshed = self.refused = 0
         """Entries by what ingest did with them, whoever reported."""
         self._registered: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}
         self._listeners: list[Callable[[Change], None]] = []
-        if policies is not None:
-            self.adopt(policies)
+        self.adopt(grounds.policies)
 
     # Reads
 
@@ -73,19 +55,9 @@ class LiveHints:
         `tokenizer` stands in for the service's own, for who has put the text through that already.
         """
         now, expired = self._deadline(query.tenant, deadline)
+        grounds = self.grounds if tokenizer is None else replace(self.grounds, tokenizers=tokenizer)
         try:
-            return decide_lookup(
-                query,
-                self.index,
-                self.policies,
-                self.ranker,
-                now=now,
-                expired=expired,
-                tokenizer=self.tokenizers if tokenizer is None else tokenizer,
-                assigned=self.assigned,
-                share_min=self.share_min,
-                block_tokens=self.block_tokens,
-            )
+            return decide_lookup(query, grounds, now, expired)
         except Exception as error:
             self._failed(error)
             return Answer(reason=Lookup.NO_HINT, scored=[], token_ids=(), adapter=query.adapter)
@@ -93,22 +65,23 @@ class LiveHints:
     def pd_route(self, query: PDQuery, deadline: float | None = None) -> PDRoute:
         """The prefill and the decode replica; `deadline` as for `lookup`. Never raises."""
         now, expired = self._deadline(query.tenant, deadline)
+        grounds = self.grounds
         try:
             route = decide_pd_route(
                 query,
-                self.index,
-                self.policies,
+                grounds.index,
+                grounds.policies,
                 self.labels(query.tenant, query.model),
-                self.ranker,
+                grounds.ranker,
                 now=now,
                 expired=expired,
-                in_flight=None if self.assigned is None else self.assigned.in_flight,
+                in_flight=None if grounds.assigned is None else grounds.assigned.in_flight,
             )
         except Exception as error:
             self._failed(error)
             return PDRoute(reason=Lookup.NO_HINT, cause="fault")
-        if route.held and self.policies.policy(query.tenant).eviction is Eviction.LFU:
-            topology = self.policies.topologies[query.topology]
+        if route.held and grounds.policies.policy(query.tenant).eviction is Eviction.LFU:
+            topology = grounds.policies.topologies[query.topology]
             scope = Scope(query.tenant, query.model, topology.hash_scheme)
             for replica in route.held:
                 self.index.credit(scope, topology.adapter, (query.prefix_hash,), replica, now)
@@ -118,7 +91,7 @@ class LiveHints:
         """The time, and what tells whether the tighter of the caller's and the policy's deadlines has passed."""
         monotonic = self.clock.monotonic
         now = monotonic()
-        timeout_ms = self.policies.policy(tenant).lookup_timeout_ms
+        timeout_ms = self.grounds.policies.policy(tenant).lookup_timeout_ms
         if timeout_ms > 0:
             own = now + timeout_ms / 1000
             deadline = own if deadline is None or own < deadline else deadline
@@ -137,8 +110,8 @@ class LiveHints:
         registered: nobody is routed to the engines of others."""
         registered = self._registered.get((tenant, model))
         if registered is None:
-            return self.policies.labels
-        both = dict(self.policies.labels)
+            return self.grounds.policies.labels
+        both = dict(self.grounds.policies.labels)
         for replica, labels in registered.items():
             both[replica] = {**both.get(replica, {}), **labels}
         return both
@@ -197,14 +170,14 @@ class LiveHints:
 
     def adopt(self, policies: Policies) -> None:
         """Put policies in force, as a whole."""
-        before = set(self.policies.cache) | set(self.policies.quotas)
-        self.policies = policies
+        before = set(self.grounds.policies.cache) | set(self.grounds.policies.quotas)
+        self.grounds.policies = policies
         for tenant in before | set(policies.cache) | set(policies.quotas):
             self.index.govern(tenant, self._rule(tenant))
 
     def _rule(self, tenant: str) -> TenantRule | None:
-        policy = self.policies.cache.get(tenant)
-        quota = self.policies.quotas.get(tenant)
+        policy = self.grounds.policies.cache.get(tenant)
+        quota = self.grounds.policies.quotas.get(tenant)
         if policy is None and quota is None:
             return None
         ttl_s = self.index.ttl_default_s if policy is None or policy.ttl_s is None else policy.ttl_s

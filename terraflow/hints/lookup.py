@@ -20,7 +20,7 @@ import msgspec
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Match
 from terraflow.hints.blocks import BLOCK_TOKENS
-from terraflow.hints.policy.policies import CachePolicy, Eviction
+from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies
 from terraflow.hints.question import Input, Query, Tokenizers, read_input, well_formed
 from terraflow.hints.rank import (
     NOBODY,
@@ -37,7 +37,6 @@ from terraflow.hints.words import PROBE_TENANT, Held, Known, Scope
 if TYPE_CHECKING:
     from terraflow.hints.assigned import Assigned
     from terraflow.hints.index.index import Index
-    from terraflow.hints.policy.policies import Policies
 
 _EIGHT = (8).to_bytes(4, "big")
 
@@ -63,19 +62,30 @@ class Decision(msgspec.Struct, kw_only=True):
     ranked: list[Scored] = []
 
 
+class Grounds(msgspec.Struct, kw_only=True):
+    """What the lookups of a process are decided on. `assigned`, and `share_min` above 0, are the two additions: off,
+    answers are the reference's."""
+
+    index: Index
+    policies: Policies = Policies()
+    ranker: RankerConfig = RankerConfig()
+    tokenizers: Tokenizers | None = None
+    assigned: Assigned | None = None
+    share_min: float = 0.0
+    """The least share of the input's tokens that makes a match, where the tenant's policy does not say."""
+    block_tokens: int = BLOCK_TOKENS
+
+
 class Look(msgspec.Struct, kw_only=True):
     """One lookup under way: what it was given, and what its steps found."""
 
     query: Query
+    grounds: Grounds
     index: Index
     policy: CachePolicy
-    ranker: RankerConfig
+    assigned: Assigned | None
     now: float
     expired: Callable[[], bool]
-    tokenizer: Tokenizers | None
-    assigned: Assigned | None
-    share_min: float
-    block_tokens: int
     scope: Scope
     input: Input = Input()
     echo: Sequence[int] = ()
@@ -125,7 +135,8 @@ def chain_required(look: Look) -> Decision | None:
 
 def input_known(look: Look) -> Decision | None:
     """4. Explicit hashes, else token ids, else the prompt's text."""
-    found = read_input(look.query, look.policy.chain_matching, look.tokenizer, look.block_tokens)
+    grounds = look.grounds
+    found = read_input(look.query, look.policy.chain_matching, grounds.tokenizers, grounds.block_tokens)
     look.input, look.echo = found, found.echo
     return _no_hint("input", found.fault) if found.fault else None
 
@@ -181,7 +192,7 @@ def matched(look: Look) -> Decision | None:
     look.replicas = look.index.replicas(look.scope, look.now)
     look.serving = _serving(look)
     held = look.held = _holdings(look)
-    look.share = look.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
+    look.share = look.grounds.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
     if look.share > 0:
         least = look.share * look.input.tokens
         held = [row for row in held if row.tokens >= least]
@@ -191,7 +202,7 @@ def matched(look: Look) -> Decision | None:
         ttl_s=look.index.ttl_s(look.query.tenant),
         ttft_ms=look.query.ttft_ms,
         stats_of=look.stats_of(),
-        config=look.ranker,
+        config=look.grounds.ranker,
         now=look.now,
     )
     if not look.candidates.replicas:
@@ -240,7 +251,7 @@ def tenant_hot(look: Look) -> Decision | None:
         ttl_s=look.index.ttl_s(look.query.tenant),
         ttft_ms=look.query.ttft_ms,
         stats_of=look.stats_of(),
-        config=look.ranker,
+        config=look.grounds.ranker,
         now=look.now,
     )
     if not look.candidates.replicas:
@@ -346,64 +357,23 @@ def decide(look: Look) -> Decision:
     return _LATE if step is not reserved and expired() else decision
 
 
-def start(
-    query: Query,
-    index: Index,
-    policies: Policies,
-    ranker: RankerConfig,
-    *,
-    now: float,
-    expired: Callable[[], bool],
-    tokenizer: Tokenizers | None,
-    assigned: Assigned | None,
-    share_min: float,
-    block_tokens: int = BLOCK_TOKENS,
-) -> Look:
+def start(query: Query, grounds: Grounds, now: float, expired: Callable[[], bool]) -> Look:
     """A lookup that has not taken a step yet. Arguments as `decide_lookup`."""
     return Look(
         query=query,
-        index=index,
-        policy=policies.policy(query.tenant),
-        ranker=ranker,
+        grounds=grounds,
+        index=grounds.index,
+        policy=grounds.policies.policy(query.tenant),
+        assigned=grounds.assigned,
         now=now,
         expired=expired,
-        tokenizer=tokenizer,
-        assigned=assigned,
-        share_min=share_min,
-        block_tokens=block_tokens,
         scope=Scope(query.tenant, query.model, query.scheme),
     )
 
 
-def decide_lookup(
-    query: Query,
-    index: Index,
-    policies: Policies,
-    ranker: RankerConfig,
-    *,
-    now: float,
-    expired: Callable[[], bool],
-    tokenizer: Tokenizers | None,
-    assigned: Assigned | None,
-    share_min: float,
-    block_tokens: int = BLOCK_TOKENS,
-) -> Answer:
-    """The answer to a query at `now`, monotonic seconds; `expired` tells whether its deadline has passed.
-
-    `assigned` and `share_min` above 0 are the two additions: off, answers are the reference's.
-    """
-    look = start(
-        query,
-        index,
-        policies,
-        ranker,
-        now=now,
-        expired=expired,
-        tokenizer=tokenizer,
-        assigned=assigned,
-        share_min=share_min,
-        block_tokens=block_tokens,
-    )
+def decide_lookup(query: Query, grounds: Grounds, now: float, expired: Callable[[], bool]) -> Answer:
+    """The answer to a query at `now`, monotonic seconds; `expired` tells whether its deadline has passed."""
+    look = start(query, grounds, now, expired)
     decision = decide(look)
     if decision.reason is Lookup.PREFIX_MATCH:
         credit(look, decision.ranked)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from terraflow.hints.explain import explain
 from terraflow.hints.index.index import Index
 from terraflow.hints.index.said import TenantRule
-from terraflow.hints.lookup import Answer, decide_lookup
+from terraflow.hints.lookup import Answer, Grounds, decide_lookup
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies
 from terraflow.hints.question import Query
 from terraflow.hints.rank import RankerConfig
@@ -226,6 +226,12 @@ class History:
                     query.prefix_token_count = pick((0, 100))
         return query
 
+    def _grounds(self, index: Index) -> Grounds:
+        return Grounds(
+            index=index, policies=self.policies, ranker=self.ranker, tokenizers=Bytes(),
+            share_min=self.share_min, block_tokens=BLOCK,
+        )  # fmt: skip
+
     def _lookup(self) -> str | None:
         query = self.query()
         deadline = self.random.randint(1, 12) if self._maybe(0.06) else None
@@ -238,17 +244,11 @@ class History:
             return slow.asked if slow is not None else deadline is not None and calls >= deadline
 
         if deadline is None and slow is None and self._maybe(0.1) and self.decide is decide_lookup:
-            shown = explain(
-                query, self.real, self.policies, self.ranker, now=self.now, tokenizer=Bytes(), assigned=None,
-                share_min=self.share_min, block_tokens=BLOCK,
-            )  # fmt: skip
+            shown = explain(query, self._grounds(self.real), self.now)
         else:
             shown = None
         index = self.real if slow is None else cast(Index, slow)
-        answer = self.decide(
-            query, index, self.policies, self.ranker, now=self.now, expired=expired, tokenizer=Bytes(),
-            assigned=None, share_min=self.share_min, block_tokens=BLOCK,
-        )  # fmt: skip
+        answer = self.decide(query, self._grounds(index), self.now, expired)
         late = slow.asked if slow is not None else deadline is not None and calls >= deadline
         world = World(self.model, self.policies, self.ranker, tokenize, BLOCK, self.share_min)
         told = plain_lookup(query, world, self.now, late)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.lookup import Answer, decide_lookup
+from terraflow.hints.lookup import Answer, Grounds, decide_lookup, never
 from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Entry, Report, Scope
 from tests.hints.model import Model
 
@@ -60,14 +59,17 @@ def two_replicas() -> Model:
     return index
 
 
-def ask(index: Model, query: Query, policy: CachePolicy | None = None, **more: Any) -> Answer:
-    """The answer, with the defaults of a service that stands alone."""
-    named: dict[str, Any] = {
-        "now": NOW, "expired": lambda: False, "tokenizer": Ascii(), "assigned": None, "share_min": 0.0, **more,
-    }  # fmt: skip
+def grounds(index: Model, policy: CachePolicy | None = None, **more: Any) -> Grounds:
+    """What the lookups of tenant t are decided on: its policy, and the defaults of a service that stands alone."""
     policies = Policies(cache={} if policy is None else {"t": policy})
-    ranker = named.pop("ranker", RankerConfig())
-    return decide_lookup(query, cast(Any, index), policies, ranker, **named)
+    named: dict[str, Any] = {"tokenizers": Ascii(), **more}
+    return Grounds(index=cast(Any, index), policies=policies, **named)
+
+
+def ask(index: Model, query: Query, policy: CachePolicy | None = None, **more: Any) -> Answer:
+    """The answer on these grounds; `now` and `expired` may be set."""
+    now, expired = more.pop("now", NOW), more.pop("expired", never)
+    return decide_lookup(query, grounds(index, policy, **more), now, expired)
 
 
 def told(answer: Answer) -> tuple[str, list[str]]:

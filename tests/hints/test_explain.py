@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.explain import Explanation, explain
-from terraflow.hints.policy.policies import CachePolicy, Policies
+from terraflow.hints.policy.policies import CachePolicy
 from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Stats
-from tests.hints.lookups import NOW, OTHER, SCOPE, Ascii, chain, exact, report
+from tests.hints.lookups import NOW, OTHER, SCOPE, chain, exact, grounds, report
 from tests.hints.model import Model
 
 
 def shown(index: Model, query: Query, policy: CachePolicy | None = None, **more: Any) -> Explanation:
     """The explanation, with the defaults of a service that stands alone."""
-    named: dict[str, Any] = {"now": NOW, "tokenizer": Ascii(), "assigned": None, "share_min": 0.0, **more}
-    policies = Policies(cache={} if policy is None else {"t": policy})
-    return explain(query, cast(Any, index), policies, RankerConfig(), **named)
+    now = more.pop("now", NOW)
+    return explain(query, grounds(index, policy, **more), now)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from terraflow.core.reasons import Lookup
 from terraflow.hints.disagg import PDQuery
 from terraflow.hints.index.index import Change, Index, Kind
 from terraflow.hints.live import LiveHints
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, Topology
 from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Entry, Report, Scope, Stats
 from tests.storage.makers import SetClock
 
@@ -31,8 +31,8 @@ class Running(SetClock):
         return super().monotonic()
 
 
-def live_of(clock: SetClock, policies: Policies | None = None) -> LiveHints:
-    live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig(), policies=policies)
+def live_of(clock: SetClock, policies: Policies = Policies()) -> LiveHints:
+    live = LiveHints(Grounds(index=Index(), policies=policies), clock)
     for replica, hashes in (("r", [b"a", b"b"]), ("q", [b"z"])):
         entry = Entry("", hashes, [64 * (i + 1) for i in range(len(hashes))], 1)
         live.ingest(Report(replica=replica, model="m", tenant="t", scheme="s", entries=(entry,)))
@@ -147,7 +147,7 @@ def test_a_listener_that_raises_is_told_no_more_and_costs_others_nothing(caplog:
 
 def test_a_sweep_goes_on_until_nothing_is_left_of_what_aged_or_was_cleared() -> None:
     clock = SetClock()
-    live = LiveHints(index=Index(ttl_s=10.0), clock=clock, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=Index(ttl_s=10.0)), clock)
     hashes = [b"%d" % i for i in range(5_000)]
     for replica in ("r", "q"):
         entry = Entry("", hashes, [1] * len(hashes), 1)

@@ -154,7 +154,7 @@ def test_a_text_of_less_than_a_block_is_echoed_without_hint(index: Model) -> Non
     assert (told(answer), bytes(answer.token_ids)) == (EMPTY, b"short")
 
 
-@pytest.mark.parametrize("more", [{"tokenizer": None}, {}], ids=["no tokenizers", "not this model's"])
+@pytest.mark.parametrize("more", [{"tokenizers": None}, {}], ids=["no tokenizers", "not this model's"])
 def test_a_text_that_cannot_be_tokenized_is_no_hint(index: Model, more: dict[str, Any]) -> None:
     model = "m" if more else "q"
     answer = ask(index, chain(0, model=model, prompt_text="x" * 64), **more)

@@ -51,23 +51,23 @@ class InsideHints:
 
     def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
         """See the port."""
-        if self._live.assigned is not None:
-            self._live.assigned.join(Scope(tenant, model, scheme), replicas)
+        if self._live.grounds.assigned is not None:
+            self._live.grounds.assigned.join(Scope(tenant, model, scheme), replicas)
 
     def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
         """See the port."""
         live = self._live
-        if live.assigned is not None:
+        if live.grounds.assigned is not None:
             scope = Scope(prefix.tenant, prefix.model, prefix.scheme)
             fresh = prefix.tokens - matched_tokens
-            live.assigned.sent(scope, prefix.adapter, replica, prefix.hashes, fresh, live.clock.monotonic())
+            live.grounds.assigned.sent(scope, prefix.adapter, replica, prefix.hashes, fresh, live.clock.monotonic())
 
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
         """See the port."""
         live = self._live
-        if live.assigned is not None:
+        if live.grounds.assigned is not None:
             scope = Scope(prefix.tenant, prefix.model, prefix.scheme)
-            live.assigned.ended(scope, prefix.adapter, replica, prefix.hashes, held, live.clock.monotonic())
+            live.grounds.assigned.ended(scope, prefix.adapter, replica, prefix.hashes, held, live.clock.monotonic())
         if held and prefix.unreported and prefix.hashes:
             live.ingest(report_of(prefix, replica))
 

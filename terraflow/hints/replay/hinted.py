@@ -18,10 +18,8 @@ import xxhash
 
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import decide_lookup, never
-from terraflow.hints.policy.policies import Policies
+from terraflow.hints.lookup import Grounds, decide_lookup, never
 from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.trace import BLOCK_TOKENS, TraceRequest
 from terraflow.hints.words import Entry, Report, Scope, Stats, Tier
@@ -42,7 +40,7 @@ class Hinted:
         self._fleet = fleet
         self._index = Index(entries_max=max(1_000_000, 2 * blocks * len(fleet)))
         self._assigned = Assigned()
-        self._policies, self._ranker = Policies(), RankerConfig()
+        self._grounds = Grounds(index=self._index, assigned=self._assigned, share_min=MINIMUM_MATCHED_SHARE)
         width = len(str(len(fleet) - 1))
         self._names = [f"replica-{number:0{width}}" for number in range(len(fleet))]
         self._numbers = {name: number for number, name in enumerate(self._names)}
@@ -66,17 +64,7 @@ class Hinted:
             block_token_counts=counts,
             prefix_token_count=request.input_length,
         )
-        answer = decide_lookup(
-            query,
-            self._index,
-            self._policies,
-            self._ranker,
-            now=now,
-            expired=never,
-            tokenizer=None,
-            assigned=self._assigned,
-            share_min=MINIMUM_MATCHED_SHARE,
-        )
+        answer = decide_lookup(query, self._grounds, now, never)
         if answer.scored:
             chosen, matched = self._numbers[answer.scored[0].replica], answer.scored[0].matched_tokens
         else:

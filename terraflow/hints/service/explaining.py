@@ -57,17 +57,7 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 def explained(live: LiveHints, asked: ExplainRequest) -> Explanation:
     """Why the lookup would be answered as it would be now."""
-    return explain(
-        asked.query(),
-        live.index,
-        live.policies,
-        live.ranker,
-        now=live.clock.monotonic(),
-        tokenizer=live.tokenizers,
-        assigned=live.assigned,
-        share_min=live.share_min,
-        block_tokens=live.block_tokens,
-    )
+    return explain(asked.query(), live.grounds, live.clock.monotonic())
 
 
 def explain_routes(live: LiveHints) -> Routes:

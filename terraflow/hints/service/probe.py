@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.lookup import STEPS, never, start
@@ -111,17 +112,8 @@ def _route(live: LiveHints, report: Report, block: bytes) -> str:
         block_token_counts=[TOKENS],
     )
     try:
-        look = start(
-            query,
-            live.index,
-            live.policies,
-            live.ranker,
-            now=live.clock.monotonic(),
-            expired=never,
-            tokenizer=None,
-            assigned=None,
-            share_min=0.0,
-        )
+        alone = replace(live.grounds, tokenizers=None, assigned=None, share_min=0.0)
+        look = start(query, alone, live.clock.monotonic(), never)
         # The first step turns the reserved tenant away; the rest is what every lookup goes through.
         decision = next(filter(None, (step(look) for step in STEPS[1:])))
     except Exception as error:

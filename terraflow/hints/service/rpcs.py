@@ -120,9 +120,9 @@ class HintService:
     def _assume_sent(self, query: Query, answer: Answer) -> None:
         """Count the request as sent to the first replica; nobody will tell when it ends."""
         live, best = self.live, answer.scored[0]
-        if live.assigned is not None:
+        if live.grounds.assigned is not None:
             scope, tokens = Scope(query.tenant, query.model, query.scheme), sum(query.block_token_counts)
-            live.assigned.sent(
+            live.grounds.assigned.sent(
                 scope,
                 query.adapter,
                 best.replica,
@@ -135,10 +135,10 @@ class HintService:
         self, request: pb.LookupRouteRequest, call: Call
     ) -> Coroutine[Any, Any, pb.LookupRouteResponse] | None:
         """The lookup of a text that takes long to tokenize; None for any other."""
-        text, tokenizers = request.prompt_text, self.live.tokenizers
+        text, tokenizers = request.prompt_text, self.live.grounds.tokenizers
         if len(text) < LONG_TEXT or tokenizers is None or request.prefix_hash or request.token_ids:
             return None
-        if request.block_hashes and self.live.policies.policy(request.tenant_id).chain_matching:
+        if request.block_hashes and self.live.grounds.policies.policy(request.tenant_id).chain_matching:
             return None
         foreign = not self._access.reader(call).sees(request.tenant_id)
         return None if foreign else self._tokenized(request, tokenizers, call)
@@ -200,7 +200,7 @@ class HintService:
 
     async def render_template(self, request: pb.RenderTemplateRequest, call: Call) -> pb.RenderTemplateResponse:
         """A template, filled. A tenant that is not the caller's has no templates."""
-        policies = self.live.policies
+        policies = self.live.grounds.policies
         tenant, reader = request.tenant_id, self._access.reader(call)
         seen = reader.sees(tenant) and reader.sees(_owner(request.template_ref))
         if not seen or longer(tenant, IDENTIFIER_BYTES_MAX):

@@ -18,10 +18,9 @@ from terraflow.hints.blocks import block_keys
 from terraflow.hints.feed.machine import Input
 from terraflow.hints.feed.source import Asked, Source, read_frame
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import decide_lookup
+from terraflow.hints.lookup import Grounds, decide_lookup, never
 from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Report, Scope, Stats
 
 SCOPE = Scope("tenant", "model", "scheme")
@@ -288,6 +287,7 @@ class Fleet:
     ) -> None:
         self.rng = random.Random(seed)
         self.index = Index()
+        self.grounds = Grounds(index=self.index, policies=POLICIES)
         self.sink = IndexSink(self.index)
         self.lines: dict[str, Line] = {}
         for at in range(engines):
@@ -318,10 +318,7 @@ class Fleet:
             tenant=SCOPE.tenant, model=SCOPE.model, scheme=SCOPE.scheme,
             block_hashes=keys, block_token_counts=[BLOCK_TOKENS] * len(keys),
         )  # fmt: skip
-        answer = decide_lookup(
-            query, self.index, POLICIES, RankerConfig(), now=self.sink.now, expired=lambda: False,
-            tokenizer=None, assigned=None, share_min=0.0,
-        )  # fmt: skip
+        answer = decide_lookup(query, self.grounds, self.sink.now, never)
         if answer.reason is not Lookup.PREFIX_MATCH:
             return None
         best = answer.scored[0]

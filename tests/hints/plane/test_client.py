@@ -22,12 +22,12 @@ from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.plane.breaker import FAILURES_MAX
 from terraflow.hints.plane.client import RemoteHints
 from terraflow.hints.plane.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text
 from terraflow.hints.plane.guarded import GuardedHints
 from terraflow.hints.plane.inside import InsideHints
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire.inferencecache_pb2_grpc import (
     InferenceCacheServicer,
@@ -287,9 +287,7 @@ async def test_pressure_is_read_beside_the_requests() -> None:
 
 @pytest.fixture
 def inside() -> InsideHints:
-    return InsideHints(
-        LiveHints(index=Index(), clock=SystemClock(), ranker=RankerConfig(), assigned=Assigned(), share_min=0.05)
-    )
+    return InsideHints(LiveHints(Grounds(index=Index(), assigned=Assigned(), share_min=0.05), SystemClock()))
 
 
 async def test_inside_a_burst_stays_together_before_anything_is_reported(inside: InsideHints) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.policies import CachePolicy, Policies, PromptTemplate
 from terraflow.hints.policy.sources import PolicySources
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.pages import internal_routes, public_routes
 from terraflow.hints.words import PROBE_TENANT, Entry, Report, Stats
@@ -44,7 +44,7 @@ class Service:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.live = LiveHints(index=Index(), clock=self.clock, ranker=RankerConfig())
+        self.live = LiveHints(Grounds(index=Index()), self.clock)
         template = PromptTemplate(ref="a/t", body="x", slots=(), revision="r")
         folder = Policies(cache={"old": CachePolicy(affinity=False)}, templates={"a/t": template})
         self.sources = PolicySources(self.live.adopt, folder)
@@ -118,15 +118,15 @@ async def test_a_policy_is_put_in_force(method: str) -> None:
     }
     async with service.asked() as session, session.request(method, "/policy", json=body) as response:
         assert (response.status, await response.read()) == (204, b"")
-    assert service.live.policies.cache == {"new": CachePolicy(ttl_s=1.0)}
-    assert service.live.policies.quotas == {"t": 1}
-    assert set(service.live.policies.templates) == {"a/t"}
+    assert service.live.grounds.policies.cache == {"new": CachePolicy(ttl_s=1.0)}
+    assert service.live.grounds.policies.quotas == {"t": 1}
+    assert set(service.live.grounds.policies.templates) == {"a/t"}
     assert service.live.index.ttl_s("new") == 1.0
 
 
 async def test_a_refused_policy_changes_nothing() -> None:
     service = Service()
-    before = service.live.policies
+    before = service.live.grounds.policies
     async with service.asked() as session:
         async with session.post("/policy", json={"version": 7, "policies": [{"namespace": "x", "y": 1}]}) as response:
             assert response.status == 400
@@ -136,7 +136,7 @@ async def test_a_refused_policy_changes_nothing() -> None:
             assert response.status == 413
         async with session.get("/policy") as response:
             assert (response.status, response.headers["Allow"]) == (405, "POST, PUT")
-    assert service.live.policies is before
+    assert service.live.grounds.policies is before
 
 
 ASKED = {"backend": "ns/b", "model": "m", "hashScheme": "vllm", "backendType": "LMCache"}

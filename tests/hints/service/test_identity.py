@@ -14,7 +14,7 @@ from terraflow.hints.http2.call import Peer
 from terraflow.hints.http2.status import GrpcError, Status
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.rank import RankerConfig
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import (
     SIGNED_AS,
@@ -154,7 +154,7 @@ class Asked:
 
 async def test_a_token_that_expires_ends_its_stream() -> None:
     clock = SetClock(int(NOW * 1e6))
-    live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=Index()), clock)
     metrics = Metrics(live.index)
     access = Access(Identities(keys=[KEY.public_key()]), metrics, clock, 1, 1)
     update = pb.CacheStateUpdate(
@@ -175,7 +175,7 @@ async def test_a_token_that_expires_ends_its_stream() -> None:
 
 async def test_a_readers_streams_end_when_its_token_does() -> None:
     clock = SetClock(int(NOW * 1e6))
-    live = LiveHints(index=Index(), clock=clock, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=Index()), clock)
     identities, metrics = Identities(keys=[KEY.public_key()]), Metrics(live.index)
     service = HintService(live, identities, metrics, report_streams_max=1, watch_streams_max=1)
     call = Asked(f"Bearer {token()}")

@@ -11,7 +11,7 @@ from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.index.index import Index, TenantRule
 from terraflow.hints.live import LiveHints
-from terraflow.hints.rank import RankerConfig
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import LABELS_MAX, OTHER, Metrics, Sample
 from terraflow.hints.service.other_metrics import feed_families, live_families
@@ -123,7 +123,7 @@ async def test_the_exposition_is_prometheus_text(index: Index) -> None:
     ],
 )
 def test_a_series_is_for_who_may_see_its_tenant_or_model(index: Index, labels: dict[str, str], seen: bool) -> None:
-    live = LiveHints(index=index, clock=CLOCK, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=index), CLOCK)
     sample = Sample("x", "gauge", labels, 1.0)
     may: Callable[[Caller], bool] = lambda caller: may_see(caller, sample, live)  # noqa: E731
     assert may(Caller(Binding(name="a", tenants=("acme",)))) is seen
@@ -141,7 +141,7 @@ async def test_answers_are_counted_with_their_cause(index: Index) -> None:
 
 
 async def test_a_feed_of_two_owners_is_told_once(index: Index) -> None:
-    live = LiveHints(index=index, clock=CLOCK, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=index), CLOCK)
 
     def feeds(*replicas: str) -> Feeds:
         endpoint = "tcp://127.0.0.1:9"
@@ -157,7 +157,7 @@ async def test_a_feed_of_two_owners_is_told_once(index: Index) -> None:
 
 
 async def test_what_is_ingested_is_counted_whoever_reports(index: Index) -> None:
-    live = LiveHints(index=index, clock=CLOCK, ranker=RankerConfig())
+    live = LiveHints(Grounds(index=index), CLOCK)
     index.govern("rival", TenantRule(1800.0, False, 0))
     for tenant, hashes in (("acme", (b"1", b"8")), ("rival", (b"9",))):
         live.ingest(report(tenant, "llama", *hashes))

@@ -9,7 +9,7 @@ import pytest
 
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.rank import RankerConfig
+from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.streams import Changes, wanted
@@ -23,7 +23,7 @@ EVERYBODY = Caller(Binding(name="", tenants=("*",)))
 @pytest.fixture
 def live() -> LiveHints:
     """An empty index."""
-    return LiveHints(index=Index(), clock=SetClock(), ranker=RankerConfig())
+    return LiveHints(Grounds(index=Index()), SetClock())
 
 
 def changes_of(live: LiveHints, ring: int = 16) -> Changes:
