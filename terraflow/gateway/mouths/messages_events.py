@@ -43,31 +43,34 @@ def error_event(body: bytes) -> bytes:
 
 
 class _Block:
-    """A block that is open or waits. `call` is the number of a tool call; `waiting` are its deltas so far."""
+    """A block that is open or waits: `waiting` are its deltas that have not gone, `arguments` a tool call's pieces."""
 
-    __slots__ = ("arguments", "begun", "call", "done", "kind", "start", "streamed", "waiting")
+    __slots__ = ("_judged", "arguments", "begun", "done", "kind", "start", "streamed", "waiting")
 
-    def __init__(self, kind: str, start: Json, call: int | None = None) -> None:
+    def __init__(self, kind: str, start: Json) -> None:
         self.kind = kind
         self.start = start
-        self.call = call
         self.begun = False
         self.done = False
         self.streamed = False
         self.waiting: list[Json] = []
-        self.arguments = ""
+        self.arguments: list[str] = []
+        self._judged = 0
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more of it can come when something else begins."""
+        """Whether nothing more of it can come when something else begins. Asked for each piece of what waits behind
+        it, it reads the arguments again only when they have grown, and end like an object."""
         if self.done or self.kind != "tool_use":
             return True
-        if not self.start["name"]:
+        if len(self.arguments) == self._judged or not self.arguments[-1].rstrip().endswith("}"):
             return False
+        self._judged = len(self.arguments)
         try:
-            _decode_object(self.arguments)
+            _decode_object("".join(self.arguments))
         except (msgspec.DecodeError, RecursionError):
             return False
+        self.done = True
         return True
 
 
@@ -199,14 +202,14 @@ class EventWriter:
         block = self._calls.get(number)
         if block is None:
             start: Json = {"type": "tool_use", "id": piece.get("id") or f"toolu_{number}", "name": "", "input": {}}
-            block = self._calls[number] = _Block("tool_use", start, number)
+            block = self._calls[number] = _Block("tool_use", start)
             block.start["name"] = function.get("name") or ""
             self._open(block)
         elif not block.start["name"] and function.get("name"):
             block.start["name"] = function["name"]
         arguments = function.get("arguments") or function.get("input")
         if arguments:
-            block.arguments += arguments
+            block.arguments.append(arguments)
             self._piece(block, {"type": "input_json_delta", "partial_json": arguments})
         else:
             self._flush()

@@ -83,7 +83,7 @@ def render(closed: Closed, _created: int) -> bytes:
     """The body of a delivered answer."""
     answer = closed.answer
     assert answer is not None
-    [choice] = answer.choices
+    choice = answer.choices[0]
     message = choice["message"]
     return _encode(
         {
@@ -116,7 +116,7 @@ def content_of(message: Json) -> list[Json]:
     if called is not None:
         blocks.append(_called("toolu_0", called))
     for call in message.get("tool_calls") or ():
-        blocks.append(_called(call["id"], call.get("function") or call["custom"]))
+        blocks.append(_called(call["id"], call.get("function") or call.get("custom") or {}))
     return blocks
 
 
@@ -130,7 +130,7 @@ def _cited(block: Json) -> Json:
 
 
 def _called(call_id: str, function: Json) -> Json:
-    return {"type": "tool_use", "id": call_id, "name": function["name"], "input": _input(function)}
+    return {"type": "tool_use", "id": call_id, "name": function.get("name") or "", "input": _input(function)}
 
 
 def _input(function: Json) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from typing import Any
 
 import pytest
@@ -311,6 +312,27 @@ def test_a_call_without_arguments_and_one_whose_name_comes_late() -> None:
     named = {"tool_calls": [{"index": 1, "function": {"name": "g", "arguments": "}"}}]}
     blocks, _, _ = put_together(streamed(begun(0), nameless, named, finish="tool_calls"))
     assert [(b["id"], b["name"], b["input"]) for b in blocks] == [("call_0", "f", {}), ("late", "g", {})]
+
+
+def test_arguments_that_end_in_pieces_of_an_object_are_not_taken_for_whole() -> None:
+    pieces = [begun(0, '{"a":{"b":1}'), begun(1, "{}"), more(0, " "), more(0, "}"), {"content": "done"}]
+    blocks, _, _ = put_together(streamed(*pieces, finish="tool_calls"))
+    assert [b.get("input") or b.get("text") or b["id"] for b in blocks] == [{"a": {"b": 1}}, "call_1", "done"]
+
+
+def test_many_pieces_of_mixed_calls_take_no_more_than_their_number() -> None:
+    whole = json.dumps({"a": ["}"] * 20_000})
+    pieces = [more(n, whole[at : at + 8]) for at in range(0, len(whole), 8) for n in (0, 1)]
+    started = time.process_time()
+    blocks, _, _ = put_together(streamed(begun(0), begun(1), *pieces, finish="tool_calls"))
+    assert time.process_time() - started < 5
+    assert [b["input"] for b in blocks] == [json.loads(whole)] * 2
+
+
+@pytest.mark.parametrize("call", [{}, {"function": None}, {"function": {}}, {"custom": {"name": "", "input": None}}])
+def test_a_call_without_anything_is_no_fault(call: Json) -> None:
+    [block] = rendered({"tool_calls": [{"id": "x"} | call]})["content"]
+    assert block == {"type": "tool_use", "id": "x", "name": "", "input": {}}
 
 
 def test_an_empty_answer_is_a_whole_stream() -> None:
