@@ -213,7 +213,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """How many stored answers an erasure removed."""
+    """How many stored answers an erasure removed, and pieces of batches."""
 
     answers: int
 
@@ -292,7 +292,8 @@ class Store(Protocol):
         self, *, tenant: str | None = None, request_id: str | None = None, before: Instant | None = None
     ) -> Erased:
         """Remove stored answers: of one request, its copies among them, or created before an instant, or already
-        expired (neither)."""
+        expired (neither). The results of batches and the files given for them go alike; what a batch has yet to run
+        stays."""
         ...
 
     async def prune(self) -> int:

@@ -16,6 +16,7 @@ from terraflow.storage.sqlite.schema import ensure_schema, migrations, schema_sq
 SCANS = {
     "active_sequence": "backwards along the primary key, one row",
     "active_bundle": "backwards along the primary key, one row",
+    "open_batches": "the index holds batches that have not ended only",
     "drop_oldest_answer": "along the index by age, one row",
     "prune_bundles": "backwards along the primary key, as many rows as are kept",
     "tenants": "every tenant is wanted",

@@ -1,27 +1,22 @@
 """Stored answers, sealed when a key is configured.
 
-1. A sealed answer is AES-256-GCM under a fresh random nonce of 96 bits; every other column of its row but its age is
-   associated data, so that an answer cannot be moved to another tenant, request or cache key, nor live longer.
+1. Every column of an answer's row but its age is bound by its seal, so that an answer cannot be moved to another
+   tenant, request or cache key, nor live longer. What does not open counts as not stored.
 2. All answers together have at most so many bytes as the plane allows.
-3. What does not open (another key, a changed row, an unsealed row although there is a key) counts as not stored.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from terraflow.core.types import Instant
 from terraflow.ports.store import CachedAnswer, StoredAnswer
 from terraflow.storage.sqlite.connection import Database, Row
+from terraflow.storage.sqlite.seal import Seal
 
-NONCE_BYTES = 12
-KEY_BYTES = 32
 DATA, CREATED_AT = 3, 4
 """Where a row of `Answers.row` has its bytes and its time."""
 OUSTED_MAX = 16
@@ -31,27 +26,21 @@ OUSTED_MAX = 16
 class Answers:
     """Keeping and finding answers."""
 
-    def __init__(self, database: Database, key: bytes | None, bytes_max: int) -> None:
-        if key is not None and len(key) != KEY_BYTES:
-            raise ValueError("the key that seals answers has 32 bytes")
+    def __init__(self, database: Database, seal: Seal, bytes_max: int) -> None:
         self._database = database
         self._bytes_max = bytes_max
-        self._cipher = AESGCM(key) if key is not None else None
+        self._seal = seal
 
     def row(self, answer: StoredAnswer, created_at: Instant) -> tuple[Any, ...]:
         """What `keep` writes; sealing happens here, before the batch."""
-        data = answer.data
-        if self._cipher is not None:
-            nonce = os.urandom(NONCE_BYTES)
-            bound = _bound(
-                answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer, answer.original
-            )
-            data = nonce + self._cipher.encrypt(nonce, data, bound)
+        bound = _bound(
+            answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer, answer.original
+        )
         return (
             answer.tenant,
             answer.request_id,
-            self._cipher is not None,
-            data,
+            self._seal.sealed,
+            self._seal.close(answer.data, bound),
             created_at,
             answer.expires_at,
             answer.cache_key,
@@ -99,15 +88,9 @@ class Answers:
 
     def _opened(self, tenant: str, row: Row) -> bytes | None:
         request_id, sealed, data, expires_at, cache_key, producer, original = row
-        if bool(sealed) != (self._cipher is not None):
-            return None
-        if self._cipher is None:
-            return bytes(data)
-        try:
-            bound = _bound(tenant, request_id, expires_at, cache_key, producer, original)
-            return self._cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], bound)
-        except (InvalidTag, ValueError):
-            return None
+        return self._seal.open(
+            bool(sealed), data, _bound(tenant, request_id, expires_at, cache_key, producer, original)
+        )
 
 
 def _bound(

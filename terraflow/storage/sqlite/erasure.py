@@ -1,4 +1,6 @@
-"""Erasing stored answers, some at a time, so that neither the loop nor the write lock is held for long."""
+"""Erasing what callers were answered and what they gave for batches, some at a time, so that neither the loop nor the
+write lock is held for long.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,27 @@ SOME = 16
 def erase_some(
     write: Write, *, tenant: str | None, request_id: str | None, before: Instant | None, now: Instant
 ) -> tuple[int, bool]:
-    """Erase up to `SOME` answers as `Store.erase` says; how many, and whether there may be more."""
+    """Erase up to `SOME` of each kind as `Store.erase` says; how many, and whether there may be more."""
     if request_id is not None:
-        return write("erase_request", (request_id, request_id, tenant, tenant)).rowcount, False
+        answers = write("erase_request", (request_id, request_id, tenant, tenant)).rowcount
+        lines = write("erase_batch_item_of_request", (request_id, tenant, tenant)).rowcount
+        return answers + lines, False
     if before is not None:
-        erased = write("erase_before", (before, tenant, tenant, SOME)).rowcount
-        return erased, erased == SOME
-    erased = write("erase_expired", (now, tenant, tenant, SOME)).rowcount
+        answers = write("erase_before", (before, tenant, tenant, SOME)).rowcount
+        lines = write("erase_batch_items_before", (before, tenant, tenant, SOME)).rowcount
+        metadata = write("erase_batch_metadata_before", (before, tenant, tenant)).rowcount
+        write("expire_batch_files_before", (before, tenant, tenant))
+        files, more = _expired_files(write, tenant, now)
+        return answers + lines + metadata + files, more or SOME in (answers, lines)
+    answers = write("erase_expired", (now, tenant, tenant, SOME)).rowcount
     claims = write("drop_expired_claims", (now, SOME)).rowcount
-    return erased, SOME in (erased, claims)
+    lines = write("erase_batch_items", (now, tenant, tenant, SOME)).rowcount
+    batches = write("erase_batches", (now, tenant, tenant)).rowcount
+    files, more = _expired_files(write, tenant, now)
+    return answers + lines + batches + files, more or SOME in (answers, claims, lines)
+
+
+def _expired_files(write: Write, tenant: str | None, now: Instant) -> tuple[int, bool]:
+    pieces = write("erase_batch_file_parts", (now, tenant, tenant, SOME)).rowcount
+    files = write("erase_batch_files", (now, tenant, tenant)).rowcount
+    return pieces + files, pieces == SOME

@@ -221,3 +221,128 @@ FROM checkpoint c WHERE c.tenant_no = ? ORDER BY c.size DESC LIMIT 1 OFFSET ?;
 
 -- name: drop_checkpoint
 DELETE FROM checkpoint WHERE tenant_no = ? AND size = ?;
+
+-- name: batch_bytes
+SELECT total FROM batch_bytes WHERE one = 1;
+
+-- name: add_batch_file
+INSERT INTO batch_file (id, tenant, application, sealed, name, size_bytes, created_at, expires_at, whole)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0);
+
+-- name: add_batch_file_part
+INSERT INTO batch_file_part (file, no, data) VALUES (?, ?, ?);
+
+-- name: complete_batch_file
+UPDATE batch_file SET whole = 1 WHERE id = ?;
+
+-- name: find_batch_file
+SELECT id, tenant, application, sealed, name, size_bytes, created_at, expires_at FROM batch_file
+WHERE id = ? AND tenant = ? AND application = ? AND expires_at > ? AND whole = 1;
+
+-- name: batch_file_part
+SELECT batch_file.sealed, batch_file_part.data
+FROM batch_file JOIN batch_file_part ON batch_file_part.file = batch_file.id
+WHERE batch_file.id = ? AND batch_file.tenant = ? AND batch_file_part.no = ?;
+
+-- name: expire_batch_file
+UPDATE batch_file SET expires_at = 0 WHERE id = ? AND tenant = ? AND application = ? AND expires_at > ? AND whole = 1;
+
+-- name: expire_batch_files_before
+UPDATE batch_file SET expires_at = 0 WHERE created_at < ? AND expires_at > 0 AND (tenant = ? OR ? IS NULL);
+
+-- name: erase_batch_file_parts
+DELETE FROM batch_file_part WHERE id IN
+  (SELECT part.id FROM batch_file JOIN batch_file_part part ON part.file = batch_file.id
+   WHERE batch_file.expires_at <= ? AND (batch_file.tenant = ? OR ? IS NULL) LIMIT ?);
+
+-- name: erase_batch_files
+DELETE FROM batch_file WHERE expires_at <= ? AND (tenant = ? OR ? IS NULL)
+AND NOT EXISTS (SELECT 1 FROM batch_file_part WHERE file = batch_file.id);
+
+-- name: add_batch
+INSERT INTO batch (id, tenant, application, key_id, endpoint, input_file, workload, data_class, sensitive_types, window,
+  sealed, metadata, created_at, expires_at, status, total, completed, failed, output_bytes, error_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0);
+
+-- name: count_open_batches
+SELECT count(*) FROM batch WHERE tenant = ? AND ended_at IS NULL;
+
+-- name: find_batch
+SELECT * FROM batch WHERE id = ? AND tenant = ? AND application = ? AND (erase_at IS NULL OR erase_at > ?);
+
+-- name: batches_of_application
+SELECT * FROM batch WHERE tenant = ? AND application = ? AND (created_at, id) < (?, ?)
+AND (erase_at IS NULL OR erase_at > ?) ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: open_batches
+SELECT * FROM batch WHERE ended_at IS NULL ORDER BY created_at;
+
+-- name: start_batch
+UPDATE batch SET status = 'in_progress', in_progress_at = ? WHERE id = ? AND status = 'validating';
+
+-- name: cancel_batch
+UPDATE batch SET status = 'cancelling', cancelling_at = ? WHERE id = ? AND status = 'in_progress';
+
+-- name: finalize_batch
+UPDATE batch SET status = 'finalizing', finalizing_at = ? WHERE id = ? AND status = 'in_progress';
+
+-- name: end_batch
+UPDATE batch SET status = ?, ended_at = ?, erase_at = ? WHERE id = ? AND ended_at IS NULL;
+
+-- name: count_batch_item
+UPDATE batch SET completed = completed + ?, failed = failed + ?, output_bytes = output_bytes + ?,
+  error_bytes = error_bytes + ? WHERE id = ?;
+
+-- name: add_batch_item
+INSERT INTO batch_item (batch, no, state, sealed, data) VALUES (?, ?, 'queued', ?, ?);
+
+-- name: take_batch_item
+UPDATE batch_item SET state = 'running', request_id = ?
+WHERE id = (SELECT id FROM batch_item WHERE batch = ? AND state = 'queued' ORDER BY no LIMIT 1)
+RETURNING no, request_id, sealed, data;
+
+-- name: return_batch_item
+UPDATE batch_item SET state = 'queued', request_id = NULL
+WHERE batch = ? AND no = ? AND request_id = ? AND state = 'running';
+
+-- name: end_batch_item
+UPDATE batch_item SET state = ?, sealed = ?, data = ?, ended_at = ?
+WHERE batch = ? AND no = ? AND request_id = ? AND state = 'running';
+
+-- name: end_queued_batch_item
+UPDATE batch_item SET state = 'failed', sealed = ?, data = ?, ended_at = ?
+WHERE batch = ? AND no = ? AND state = 'queued';
+
+-- name: batch_items_in
+SELECT no, request_id, sealed, data FROM batch_item WHERE batch = ? AND state = ? ORDER BY no LIMIT ?;
+
+-- name: batch_results
+SELECT no, sealed, data FROM batch_item WHERE batch = ? AND state = ? AND no > ? ORDER BY no LIMIT ?;
+
+-- name: drop_answer_of_item
+DELETE FROM answer WHERE tenant = ? AND request_id = ? AND cache_key IS NULL;
+
+-- name: drop_claim_of_item
+DELETE FROM idempotency_key WHERE tenant = ? AND application = ? AND key = ? AND request_id = ?;
+
+-- name: erase_batch_item_of_request
+UPDATE batch_item SET data = x'', ended_at = NULL
+WHERE request_id = ? AND ended_at IS NOT NULL
+AND EXISTS (SELECT 1 FROM batch WHERE id = batch_item.batch AND (tenant = ? OR ? IS NULL));
+
+-- name: erase_batch_items_before
+UPDATE batch_item SET data = x'', ended_at = NULL WHERE id IN
+  (SELECT item.id FROM batch_item item JOIN batch ON batch.id = item.batch
+   WHERE item.ended_at < ? AND (batch.tenant = ? OR ? IS NULL) LIMIT ?);
+
+-- name: erase_batch_metadata_before
+UPDATE batch SET metadata = x'' WHERE ended_at < ? AND length(metadata) > 0 AND (tenant = ? OR ? IS NULL);
+
+-- name: erase_batch_items
+DELETE FROM batch_item WHERE id IN
+  (SELECT item.id FROM batch JOIN batch_item item ON item.batch = batch.id
+   WHERE batch.erase_at <= ? AND (batch.tenant = ? OR ? IS NULL) LIMIT ?);
+
+-- name: erase_batches
+DELETE FROM batch WHERE erase_at <= ? AND (tenant = ? OR ? IS NULL)
+AND NOT EXISTS (SELECT 1 FROM batch_item WHERE batch = batch.id);

@@ -32,6 +32,7 @@ from terraflow.ports.store import (
 )
 from terraflow.storage.sqlite import keys
 from terraflow.storage.sqlite.answers import Answers
+from terraflow.storage.sqlite.batches import SqliteBatches
 from terraflow.storage.sqlite.claims import Claims
 from terraflow.storage.sqlite.committer import CommitCounts, Committer
 from terraflow.storage.sqlite.connection import Connect, Database
@@ -43,6 +44,7 @@ from terraflow.storage.sqlite.log import Log
 from terraflow.storage.sqlite.money import Money
 from terraflow.storage.sqlite.orphans import find_orphans
 from terraflow.storage.sqlite.pruning import prune_some
+from terraflow.storage.sqlite.seal import Seal
 from terraflow.storage.sqlite.wal_checkpoints import WalCheckpoints
 
 T = TypeVar("T")
@@ -67,12 +69,14 @@ class SqliteStore:
         self._release = release
         self._log = Log(database)
         self._money = Money(database)
-        self._answers = Answers(database, answer_key, answers_bytes_max)
+        seal = Seal(answer_key)
+        self._answers = Answers(database, seal, answers_bytes_max)
         self._claims = Claims(database, self._answers)
         self._committer = Committer(database, self)
         self._wal = WalCheckpoints(database, self._committer)
         self._closed = False
         self.ledger = SqliteLedger(database.sibling(), self._transact)
+        self.batches = SqliteBatches(database, self._committer, seal, self._answers, self.erase)
 
     @property
     def commits(self) -> CommitCounts:

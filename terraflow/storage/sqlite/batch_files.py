@@ -1,0 +1,90 @@
+"""Uploaded files, in pieces that a transaction writes at once without keeping the loop for long."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+
+from terraflow.core.types import Instant
+from terraflow.ports.batches import BatchFile
+from terraflow.storage.sqlite.committer import Committer
+from terraflow.storage.sqlite.connection import Database
+from terraflow.storage.sqlite.seal import Seal
+
+PIECE_BYTES = 256 * 1024
+"""A millisecond of sealing and writing."""
+
+
+class BatchFiles:
+    """The verbs of `ports.batches.BatchStore` about files. `erase` removes what has expired from every file."""
+
+    def __init__(
+        self, database: Database, committer: Committer, seal: Seal, erase: Callable[[], Awaitable[object]]
+    ) -> None:
+        self._database = database
+        self._committer = committer
+        self._seal = seal
+        self._erase = erase
+
+    async def keep_file(self, file: BatchFile, data: bytes, bytes_max: int) -> bool:
+        """See the port."""
+        name = self._seal.close(file.name.encode(), _bound("name", file.tenant, file.id, 0))
+        owner = (file.id, file.tenant, file.application)
+        row = (*owner, self._seal.sealed, name, file.size_bytes, file.created_at, file.expires_at)
+        if not await self._committer.submit(partial(self._begin, row, len(data), bytes_max)):
+            return False
+        for no, start in enumerate(range(0, len(data), PIECE_BYTES)):
+            piece = self._seal.close(data[start : start + PIECE_BYTES], _bound("piece", file.tenant, file.id, no))
+            await self._committer.submit(partial(self._run, "add_batch_file_part", (file.id, no, piece)))
+        await self._committer.submit(partial(self._run, "complete_batch_file", (file.id,)))
+        return True
+
+    async def find_file(self, tenant: str, application: str, file_id: str, now: Instant) -> BatchFile | None:
+        """See the port."""
+        rows = self._database.read("find_batch_file", (file_id, tenant, application, now))
+        if not rows:
+            return None
+        _, _, _, sealed, raw_name, size, created_at, expires_at = rows[0]
+        name = self._seal.open(bool(sealed), raw_name, _bound("name", tenant, file_id, 0))
+        return BatchFile(
+            id=file_id,
+            tenant=tenant,
+            application=application,
+            name="" if name is None else name.decode(),
+            size_bytes=size,
+            created_at=created_at,
+            expires_at=expires_at,
+        )
+
+    async def read_piece(self, file: BatchFile, no: int) -> bytes | None:
+        """See the port."""
+        rows = self._database.read("batch_file_part", (file.id, file.tenant, no))
+        if not rows:
+            return None
+        sealed, data = rows[0]
+        return self._seal.open(bool(sealed), data, _bound("piece", file.tenant, file.id, no))
+
+    async def drop_file(self, tenant: str, application: str, file_id: str, now: Instant) -> bool:
+        """See the port."""
+        found = await self._committer.submit(
+            partial(self._run, "expire_batch_file", (file_id, tenant, application, now))
+        )
+        if found:
+            await self._erase()
+        return bool(found)
+
+    def _begin(self, row: tuple[object, ...], size: int, bytes_max: int) -> bool:
+        ((total,),) = self._database.write("batch_bytes").fetchall()
+        if total + size > bytes_max:
+            return False
+        self._database.write("add_batch_file", row)
+        return True
+
+    def _run(self, name: str, parameters: tuple[object, ...]) -> int:
+        return self._database.write(name, parameters).rowcount
+
+
+def _bound(what: str, tenant: str, file_id: str, no: int) -> bytes:
+    return msgspec.json.encode(["terraflow batch file 1", what, tenant, file_id, no])

@@ -1,0 +1,271 @@
+"""Behaviour of any store of batches: files, batches, items, their ends and their erasure."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from terraflow.core.types import Instant
+from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room
+from terraflow.ports.store import Claimed, KeyOutcome, StoreConflict
+from terraflow.storage.sqlite.batch_files import PIECE_BYTES
+from terraflow.storage.sqlite.batches import ITEMS_AT_ONCE
+from terraflow.storage.sqlite.store import SqliteStore, open_store
+from tests.storage.makers import HOUR, NOW, SetClock, answer, claim, entry, files_with, request_id
+
+ROOM = Room(open_max=3, bytes_max=10_000_000)
+
+
+def batch(name: str = "batch_1", **changes: Any) -> Batch:
+    chosen: dict[str, Any] = {
+        "id": name,
+        "tenant": "acme",
+        "application": "app",
+        "key_id": "key_1",
+        "endpoint": "/v1/chat/completions",
+        "input_file": None,
+        "workload": "night",
+        "data_class": "internal",
+        "sensitive_types": ("pci", "pii"),
+        "window": "24h",
+        "metadata": b'{"for":"the report"}',
+        "created_at": NOW,
+        "expires_at": Instant(NOW + 24 * HOUR),
+    }
+    return Batch(**chosen | changes)
+
+
+def file(file_id: str = "file-1", size: int = 0, **changes: Any) -> BatchFile:
+    chosen: dict[str, Any] = {
+        "id": file_id,
+        "tenant": "acme",
+        "application": "app",
+        "name": "asked.jsonl",
+        "size_bytes": size,
+        "created_at": NOW,
+        "expires_at": Instant(NOW + HOUR),
+    }
+    return BatchFile(**chosen | changes)
+
+
+async def opened(store: SqliteStore, *items: bytes, **changes: Any) -> Batch:
+    made = await store.batches.open_batch(batch(**changes), items, ROOM)
+    assert made is not None
+    return made
+
+
+async def found(store: SqliteStore, wanted: Batch) -> Batch:
+    again = await store.batches.find_batch(wanted.tenant, wanted.application, wanted.id, NOW)
+    assert again is not None
+    return again
+
+
+async def test_a_file_is_kept_in_pieces_and_read_again(store: SqliteStore) -> None:
+    data = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"the end"
+    made = file(size=len(data))
+    assert await store.batches.keep_file(made, data, 10_000_000)
+    assert await store.batches.find_file("acme", "app", made.id, NOW) == made
+    pieces = [await store.batches.read_piece(made, no) for no in range(4)]
+    assert pieces[3] is None
+    assert b"".join(piece or b"" for piece in pieces) == data
+
+
+async def test_a_file_is_its_applications_until_it_expires_or_is_dropped(store: SqliteStore) -> None:
+    assert await store.batches.keep_file(file(size=3), b"abc", 10_000_000)
+    for tenant, application in (("globex", "app"), ("acme", "other")):
+        assert await store.batches.find_file(tenant, application, "file-1", NOW) is None
+        assert not await store.batches.drop_file(tenant, application, "file-1", NOW)
+    assert await store.batches.find_file("acme", "app", "file-1", Instant(NOW + HOUR)) is None
+    assert await store.batches.drop_file("acme", "app", "file-1", NOW)
+    assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
+    assert await store.batches.read_piece(file(), 0) is None
+    assert not await store.batches.drop_file("acme", "app", "file-1", NOW)
+
+
+async def test_there_is_room_for_so_many_bytes_and_open_batches(store: SqliteStore, clock: SetClock) -> None:
+    assert await store.batches.keep_file(file(size=60), b"x" * 60, 100)
+    assert not await store.batches.keep_file(file("file-2", 60), b"x" * 60, 100)
+    assert await store.batches.open_batch(batch("big"), [b"y" * 10_000_000], ROOM) is None
+    for number in range(3):
+        await opened(store, b"a", name=f"batch_{number}")
+    assert await store.batches.open_batch(batch("more"), [b"a"], ROOM) is None
+    assert await store.batches.open_batch(batch("theirs", tenant="globex"), [b"a"], ROOM) is not None
+    await store.batches.drop_file("acme", "app", "file-1", NOW)
+    clock.time += HOUR
+    assert (await store.erase()).answers == 0
+    total = store._database.read("batch_bytes")
+    stored = store._database.writer.execute("SELECT sum(length(data)) FROM batch_item").fetchall()
+    assert total == stored
+
+
+async def test_a_batch_is_found_as_it_was_made(store: SqliteStore) -> None:
+    made = await opened(store, *(b"item %d" % no for no in range(ITEMS_AT_ONCE * 2 + 5)))
+    assert (made.status, made.total, made.in_progress_at) == (BatchStatus.IN_PROGRESS, ITEMS_AT_ONCE * 2 + 5, NOW)
+    assert (made.sensitive_types, made.metadata, made.window) == (("pci", "pii"), b'{"for":"the report"}', "24h")
+    assert await found(store, made) == made
+    assert await store.batches.open_batches() == [made]
+    assert await store.batches.find_batch("acme", "other", made.id, NOW) is None
+    assert await store.batches.find_batch("globex", "app", made.id, NOW) is None
+
+
+async def test_an_applications_batches_newest_first_page_by_page(store: SqliteStore) -> None:
+    for number in range(3):
+        await opened(store, b"a", name=f"batch_{number}", created_at=Instant(NOW + number))
+    await opened(store, b"a", name="other", tenant="globex")
+    first = await store.batches.list_batches("acme", "app", None, 2, NOW)
+    assert [one.id for one in first] == ["batch_2", "batch_1"]
+    rest = await store.batches.list_batches("acme", "app", first[-1], 2, NOW)
+    assert [one.id for one in rest] == ["batch_0"]
+    assert await store.batches.list_batches("acme", "app", rest[-1], 2, NOW) == []
+
+
+async def test_every_item_is_taken_once_in_order_whoever_asks(store: SqliteStore) -> None:
+    made = await opened(store, *(b"%d" % no for no in range(40)))
+    taken = await asyncio.gather(*(store.batches.take_item(made, request_id()) for _ in range(50)))
+    numbers = [item.no for item in taken if item is not None]
+    assert numbers == list(range(40))
+    assert [item.data for item in taken if item is not None] == [b"%d" % no for no in range(40)]
+    assert len(await store.batches.running_items(made)) == 40
+    assert await store.batches.queued_items(made, 9) == []
+
+
+async def test_an_item_that_did_nothing_is_queued_again_in_its_place(store: SqliteStore) -> None:
+    made = await opened(store, b"a", b"b")
+    first, again = request_id(), request_id()
+    await store.batches.take_item(made, first)
+    await store.batches.return_item(made, 0, first)
+    item = await store.batches.take_item(made, again)
+    assert item is not None and (item.no, item.request_id, item.data) == (0, again, b"a")
+    with pytest.raises(StoreConflict):
+        await store.batches.return_item(made, 0, first)
+
+
+async def test_an_item_ends_once_and_under_its_own_request(store: SqliteStore) -> None:
+    made = await opened(store, b"a", b"b", b"c")
+    one, two = request_id(), request_id()
+    await store.batches.take_item(made, one)
+    await store.batches.take_item(made, two)
+    end = store.batches.end_item
+    with pytest.raises(StoreConflict):
+        await end(made, 0, two, completed=True, line=b"stolen", key="k", now=NOW)
+    await end(made, 0, one, completed=True, line=b"the answer", key="k", now=NOW)
+    await end(made, 1, two, completed=False, line=b"an error", key="k", now=NOW)
+    for no, request in ((0, one), (1, two)):
+        with pytest.raises(StoreConflict):
+            await end(made, no, request, completed=True, line=b"again", key="k", now=NOW)
+    await store.batches.end_queued(made, [(2, b"too late")], NOW)
+    with pytest.raises(StoreConflict):
+        await store.batches.end_queued(made, [(2, b"twice")], NOW)
+    after = await found(store, made)
+    assert (after.completed, after.failed, after.output_bytes, after.error_bytes) == (1, 2, 10, 16)
+    assert await store.batches.results(made, completed=True, after=-1, limit=9) == [(0, b"the answer")]
+    assert await store.batches.results(made, completed=False, after=-1, limit=1) == [(1, b"an error")]
+    assert await store.batches.results(made, completed=False, after=1, limit=9) == [(2, b"too late")]
+
+
+async def test_what_was_kept_for_a_replay_goes_with_the_items_end(store: SqliteStore) -> None:
+    made = await opened(store, b"a")
+    request = request_id()
+    await store.batches.take_item(made, request)
+    await store.claim(claim(request), NOW)
+    await store.finish(
+        [entry(request, "outcome")],
+        (),
+        answer(request),
+        KeyOutcome("acme", "app", "k" * 64, request, True, 200, "PERMITTED"),
+    )
+    assert await store.batches.answer_of("acme", request, NOW) == b"the answer"
+    await store.batches.end_item(made, 0, request, completed=True, line=b"line", key="k" * 64, now=NOW)
+    assert await store.batches.answer_of("acme", request, NOW) is None
+    assert await store.claim(claim(request_id(), body="c" * 64), NOW) == Claimed()
+
+
+async def test_a_batch_goes_its_way_and_ends_once(store: SqliteStore) -> None:
+    made = await opened(store, b"a")
+    await store.batches.cancel_batch(made, Instant(NOW + 1))
+    await store.batches.finalize_batch(made, Instant(NOW + 2))
+    after = await found(store, made)
+    assert (after.status, after.cancelling_at, after.finalizing_at) == (BatchStatus.CANCELLING, NOW + 1, None)
+    await store.batches.end_batch(made, BatchStatus.CANCELLED, Instant(NOW + 3), Instant(NOW + HOUR))
+    with pytest.raises(StoreConflict):
+        await store.batches.end_batch(made, BatchStatus.COMPLETED, Instant(NOW + 4), Instant(NOW + HOUR))
+    await store.batches.cancel_batch(made, Instant(NOW + 5))
+    after = await found(store, made)
+    assert (after.status, after.ended_at, after.erase_at) == (BatchStatus.CANCELLED, NOW + 3, NOW + HOUR)
+    assert await store.batches.open_batches() == []
+    assert await store.batches.find_batch("acme", "app", made.id, Instant(NOW + HOUR)) is None
+    assert await store.batches.list_batches("acme", "app", None, 9, Instant(NOW + HOUR)) == []
+
+
+async def test_a_batch_whose_time_is_over_is_erased_with_its_items(store: SqliteStore, clock: SetClock) -> None:
+    made = await opened(store, *(b"%d" % no for no in range(40)))
+    kept = await opened(store, b"kept", name="batch_2")
+    await store.batches.end_batch(made, BatchStatus.CANCELLED, NOW, Instant(NOW + HOUR))
+    assert (await store.erase()).answers == 0
+    clock.time += HOUR
+    assert (await store.erase()).answers == 41
+    rows = store._database.writer.execute("SELECT batch FROM batch_item").fetchall()
+    assert rows == [(kept.id,)]
+    assert await store.batches.open_batches() == [kept]
+
+
+async def test_erasing_by_request_and_by_age(store: SqliteStore) -> None:
+    made = await opened(store, b"a", b"b", b"still to run")
+    requests = [request_id() for _ in range(2)]
+    for no, request in enumerate(requests):
+        await store.batches.take_item(made, request)
+        end = store.batches.end_item
+        await end(made, no, request, completed=True, line=b"line", key="k", now=Instant(NOW + no))
+    await store.batches.keep_file(file(size=3), b"abc", 10_000_000)
+    assert (await store.erase(tenant="globex", request_id=requests[0])).answers == 0
+    assert (await store.erase(tenant="acme", request_id=requests[0])).answers == 1
+    assert await store.batches.results(made, completed=True, after=-1, limit=9) == [(0, b""), (1, b"line")]
+    assert (await store.erase(tenant="globex", before=Instant(NOW + 9))).answers == 0
+    assert (await store.erase(before=Instant(NOW + 9))).answers == 3
+    assert await store.batches.results(made, completed=True, after=-1, limit=9) == [(0, b""), (1, b"")]
+    assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
+    assert [item.data for item in await store.batches.queued_items(made, 9)] == [b"still to run"]
+    await store.batches.end_batch(made, BatchStatus.CANCELLED, NOW, Instant(NOW + HOUR))
+    assert (await store.erase(before=Instant(NOW + 9))).answers == 1
+    assert (await found(store, made)).metadata == b""
+
+
+async def test_what_is_sealed_opens_with_its_own_key_and_in_its_own_row(tmp_path: Path, clock: SetClock) -> None:
+    store = open_store(tmp_path, clock=clock, answer_key=b"k" * 32)
+    made = await opened(store, b"first secret", b"second secret", metadata=b'{"a":"third secret"}')
+    await store.batches.keep_file(file(size=13, name="fourth secret"), b"fifth secret", 10_000_000)
+    request = request_id()
+    await store.batches.take_item(made, request)
+    await store.batches.end_item(made, 0, request, completed=True, line=b"sixth secret", key="k", now=NOW)
+    await store.close()
+    assert files_with(tmp_path, b"secret") == []
+    for key, seen in ((b"o" * 32, None), (None, None), (b"k" * 32, b"second secret")):
+        store = open_store(tmp_path, clock=clock, answer_key=key)
+        [item] = await store.batches.queued_items(made, 9)
+        assert item.data == seen
+        [(_, line)] = await store.batches.results(made, completed=True, after=-1, limit=9)
+        assert line == (b"" if seen is None else b"sixth secret")
+        await store.close()
+    store = open_store(tmp_path, clock=clock, answer_key=b"k" * 32)
+    other = await opened(store, b"other", name="batch_2")
+    store._database.writer.execute("UPDATE batch_item SET batch = 'batch_2', no = 7 WHERE no = 1")
+    items = await store.batches.queued_items(other, 9)
+    assert [item.data for item in items] == [b"other", None]
+    await store.close()
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+async def test_what_is_erased_of_batches_is_in_no_file(key: bytes | None, tmp_path: Path, clock: SetClock) -> None:
+    store = open_store(tmp_path, clock=clock, answer_key=key)
+    made = await opened(store, b"secret " * 1_000)
+    await store.batches.keep_file(file(size=7_000), b"secret " * 1_000, 10_000_000)
+    await store.batches.drop_file("acme", "app", "file-1", NOW)
+    request = request_id()
+    await store.batches.take_item(made, request)
+    await store.batches.end_item(made, 0, request, completed=True, line=b"line", key="k", now=NOW)
+    await store.erase(before=Instant(NOW + 1))
+    assert files_with(tmp_path, b"secret") == []
+    await store.close()
