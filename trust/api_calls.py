@@ -5,8 +5,8 @@
 Every route is called with whole bodies and with such as a fuzzer makes (`tests/harness/api_calls.py`), over raw
 connections. Each call plants its own secret wherever a caller may choose a text; the model behind the plane fails with
 secrets of its own in what it says. No answer may be a 500, hold a secret, or be an error that the registry does not
-know; afterwards no file of the data folder and no log line may hold a secret, in the clear, in hexadecimal or in
-base64, nor an API key, nor the credential of a provider.
+know; afterwards no file of the data folder, no log line and no metric may hold a secret, in the clear, in hexadecimal
+or in base64, nor an API key, nor the credential of a provider.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from terraflow.core.reasons import Governed, ModelApi, reason
-from terraflow.gateway.http.service import ROUTES
 from tests.harness import bundle
-from tests.harness.api_calls import KEY, PREFIX, ApiCall, api_call
+from tests.harness.api_calls import KEY, PREFIX, SAMPLES, ApiCall, api_call
 from tests.harness.bundle import purpose, remote, sim
 from tests.harness.folder import DataFolder
 from tests.harness.plane import Plane
@@ -39,8 +38,11 @@ CALLERS = 12
 ANSWER_S = 20.0
 IDS_KEPT = 200
 WORKLOADS = {"quick": "fast", "unwell": "vendor", "whole": "checked"}
+SERVED = (*SAMPLES, "/v1/models", "/v1/models/*", "/v1/evidence/*", "/healthz", "/readyz")
+"""Routes that must have answered with a success: where none does, nothing is shown."""
 VENDOR_SECRET = f"{PREFIX}-of-a-vendor"
 CREDENTIAL = f"{PREFIX}-credential"
+METRICS_TOKEN = f"{PREFIX}-of-a-scraper"
 _CODES = {str(code): code for codes in (Governed, ModelApi) for code in codes}
 
 
@@ -99,6 +101,16 @@ class Talker:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()
+
+
+async def scraped(port: int) -> Answer:
+    """The metrics. Raises what `Talker.ask` raises."""
+    raw = b"GET /metrics HTTP/1.1\r\nHost: plane\r\nAuthorization: Bearer %b\r\n\r\n" % METRICS_TOKEN.encode()
+    talker = Talker(port)
+    answer = await talker.ask(ApiCall(0, "GET", "/metrics", raw, "", whole=True), b"")
+    talker.close()
+    assert answer.status == 200 and b"terraflow_" in answer.body
+    return answer
 
 
 async def _read(reader: asyncio.StreamReader, *, head: bool) -> Answer:
@@ -198,28 +210,25 @@ async def prove(folder: Path, count: int, seed: int) -> tuple[Asked, list[str]]:
         vendor = upstreams.open(*unwell(seed))
         data.activate(_document(vendor.port))
         keys = [data.issue_key().encode() for _ in range(2)]
-        settings = {"health_faults_max": 1_000_000, "heartbeat_s": 1, "running_max": 64}
+        token = folder.with_name("metrics.token")
+        token.write_text(METRICS_TOKEN)
+        settings = {"health_faults_max": 1_000_000, "heartbeat_s": 1, "running_max": 64, "metrics_token_file": token}
         with Plane(data, secrets={"VENDOR_KEY": CREDENTIAL}, **settings) as plane:
             port = urlsplit(plane.base_url).port
             assert port is not None
             asked, numbers = Asked(), iter(range(seed, seed + count))
             await asyncio.gather(*(ask_all(port, keys, numbers, asked) for _ in range(CALLERS)))
+            metrics = folder.with_name("metrics")
+            metrics.write_bytes((await scraped(port)).body)
             log = plane.log
-    problems = asked.problems + [
-        f"{route} was never served" for _, route in ROUTES if not _may_be_unserved(asked, route)
-    ]
+    problems = asked.problems + [f"{route} was never served" for route in SERVED if not asked.served[route]]
     secrets = {"a caller's secret": PREFIX, "a caller's key": keys[0].decode(), "another's key": keys[1].decode()}
-    return asked, problems + left_in([*written(folder), log], secrets) + data.loose_ends()
+    return asked, problems + left_in([*written(folder), log, metrics], secrets) + data.loose_ends()
 
 
 def written(folder: Path) -> list[Path]:
     """The files of a data folder, its keys aside."""
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pem"]
-
-
-def _may_be_unserved(asked: Asked, route: str) -> bool:
-    # A review cannot be found, and a request that has ended cannot be cancelled.
-    return asked.served[route] > 0 or route in ("/v1/reviews/*", "/v1/requests/*")
 
 
 def _document(port: int) -> bundle.Json:

@@ -104,6 +104,8 @@ SAMPLES: dict[str, Callable[[str], Json]] = {
     "/v1/requests/*/feedback": _feedback,
 }
 """A whole body for each route that takes one."""
+_OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")]
+"""What answers without an API key."""
 _GOVERNED = [("POST", "/v1/chat/completions"), ("POST", "/v1/messages")]
 """Called more often than the others: they hold the most that can go wrong."""
 
@@ -225,7 +227,7 @@ _KEYS: tuple[Callable[[str], str], ...] = (
 def api_call(number: int, ids: Sequence[str], workloads: Mapping[str, str]) -> ApiCall:
     """The call of a number. `ids` are of requests that were governed; `workloads` has a capability of each."""
     chance, s = random.Random(number), secret_of(number)
-    method, route = chance.choice(sorted(ROUTES) + _GOVERNED * 4)
+    method, route = chance.choice(sorted(ROUTES) + _OPEN + _GOVERNED * 4)
     workload, capability = chance.choice(sorted(workloads.items()))
     whole = chance.random() < _PLAIN
     path = _path(route, chance, s, ids, whole=whole)

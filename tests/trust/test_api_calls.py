@@ -25,7 +25,7 @@ async def test_calls_of_every_route(tmp_path: Path) -> None:
 def test_a_call_is_the_same_wherever_it_is_asked_again() -> None:
     calls = [api_call(number, ["req_1"], WORKLOADS) for number in range(500)]
     assert calls == [api_call(number, ["req_1"], WORKLOADS) for number in range(500)]
-    assert {call.route for call in calls} == {route for _, route in ROUTES}
+    assert {call.route for call in calls} >= {route for _, route in ROUTES} | {"/metrics", "/healthz", "/readyz"}
     assert SAMPLES.keys() <= {route for _, route in ROUTES}
     assert sum(call.secret.encode() in call.raw for call in calls) > 300
     assert sum(KEY in call.raw for call in calls) > 450
