@@ -5,6 +5,8 @@
    rounded to float32. A product of two float32 is exact in float64, so that rounding it is what float32 hardware does.
 3. Best score first, then the lesser id.
 4. A replica of no freshness or of no matched token is no candidate, and counts for no other's factor.
+5. A degraded match does not count in `distinguishing` of one that is not: a dead engine that held a prefix would
+   otherwise make its live twin look like nothing.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ def score_matches(
     slos = array("f", [1.0 + value * bias for value in freshes]) if bias else ones
     of_tier = array("f", [config.tier_weights.get(tier, 1.0) for tier in tiers]) if config.tier_weights else ones
     of_source = array("f", [config.degraded_weight if lost else 1.0 for lost in degraded]) if True in degraded else ones
-    powers = array("f", _powers(matched, total))
+    powers = array("f", _powers(matched, degraded, total))
     scores = array("f", matched)
     for factors in (freshes, pressures, slos, powers, of_tier, of_source):
         if factors is not ones:
@@ -159,13 +161,21 @@ def score_matches(
     )
 
 
-def _powers(matched: Sequence[int], total: int) -> list[float]:
-    """How much each match tells its replica apart: by how many are at least as long."""
-    count = len(matched)
-    ascending = sorted(matched)
-    if ascending[0] == ascending[-1]:
+def _powers(matched: Sequence[int], degraded: Sequence[bool], total: int) -> list[float]:
+    """How much each match tells its replica apart: by how many are at least as long, and count for it (rule 5)."""
+    powers = _apart(matched, total)
+    if True in degraded:
+        sound = [length for length, lost in zip(matched, degraded, strict=True) if not lost]
+        among = iter(_apart(sound, total))
+        powers = [power if lost else next(among) for power, lost in zip(powers, degraded, strict=True)]
+    return powers
+
+
+def _apart(lengths: Sequence[int], total: int) -> list[float]:
+    count, ascending = len(lengths), sorted(lengths)
+    if not count or ascending[0] == ascending[-1]:
         return [distinguishing(count, total)] * count
-    return [distinguishing(count - bisect_left(ascending, length), total) for length in matched]
+    return [distinguishing(count - bisect_left(ascending, length), total) for length in lengths]
 
 
 def score_tenant_hot(

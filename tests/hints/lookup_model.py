@@ -174,7 +174,7 @@ def _slo(fresh: float, query: Query, world: World) -> float:
 def _score(one: Held, held: list[Held], replicas: int, query: Query, world: World, now: float) -> Row:
     ttl = world.index.ttl_s(query.tenant)
     fresh = f32(max(0.0, min(1.0, 1 - (now - one.seen_at) / ttl)))
-    deep = len([other for other in held if other.tokens >= one.tokens])
+    deep = len([other for other in held if other.tokens >= one.tokens and (one.degraded or not other.degraded)])
     score = f32(one.tokens)
     for factor in (
         fresh,

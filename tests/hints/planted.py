@@ -166,6 +166,8 @@ FAULTS = (
     Fault("hot by freshness", "rank", "ones, ones, ones, scores, rates)", "ones, ones, ones, scores, recencies)"),
     Fault("hot at any age", "rank", "now - known[1] >= max_age_s or", ""),
     Fault("degraded counts in full", "rank", "config.degraded_weight if lost else 1.0", "1.0"),
+    Fault("degraded counts against the sound", "rank", "if True in degraded:", "if False:"),
+    Fault("nobody counts against a degraded one", "rank", "power if lost else next", "1.0 if lost else next"),
     Fault("tiers weigh the same", "rank", "config.tier_weights.get(tier, 1.0) for", "1.0 for"),
     Fault("a hole in a chain", "question", " and all(hashes)", ""),
     Fault(

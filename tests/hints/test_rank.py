@@ -114,9 +114,17 @@ def test_who_is_no_candidate_counts_for_nobody() -> None:
 
 def test_a_degraded_match_counts_a_tenth_and_a_tier_its_weight() -> None:
     held = [Held("a", 1, 100, 0.0, 2, True), Held("b", 1, 64, 0.0, 1, False)]
-    assert [(row.replica, row.score) for row in _rows(held)] == [("b", 32.0), ("a", float32(75 * float32(0.1)))]
+    assert [(row.replica, row.score) for row in _rows(held)] == [("b", 48.0), ("a", float32(75 * float32(0.1)))]
     config = RankerConfig(tier_weights={2: 0.5}, degraded_weight=1.0)
-    assert [(row.replica, row.score) for row in _rows(held, config=config)] == [("a", 37.5), ("b", 32.0)]
+    assert [(row.replica, row.score) for row in _rows(held, config=config)] == [("b", 48.0), ("a", 37.5)]
+
+
+def test_a_dead_engine_does_not_make_its_live_twin_look_like_nothing() -> None:
+    held = [Held("engine-1", 38, 608, 0.0, 1, True), Held("engine-2", 37, 592, 0.0, 1, False)]
+    found = [(row.replica, row.score) for row in _rows(held, total=2)]
+    assert found == [("engine-2", 296.0), ("engine-1", float32(304 * float32(0.1)))]
+    lost = [row._replace(degraded=True) for row in held]
+    assert [row.replica for row in _rows(lost, total=2)] == ["engine-1", "engine-2"]
 
 
 def test_hot_is_hit_rate_by_recency_by_pressure_by_slo() -> None:
