@@ -303,6 +303,20 @@ def test_every_text_that_is_sent_is_scanned(body: Json) -> None:
     assert any("NEEDLE" in string for group in surface.groups for string in group)
 
 
+SPLIT = [
+    [text("4111 1111 "), text("1111 1111", cache_control=MARK)],
+    [{"type": "document", "source": PDF, "title": "4111 1111 ", "context": "1111 1111"}],
+    [{"type": "document", "source": PLAIN | {"data": "4111 1111 "}, "context": "1111 1111"}],
+    [{"type": "search_result", "source": "4111 1111 ", "title": "1111 1111", "content": []}],
+]
+
+
+@pytest.mark.parametrize("blocks", SPLIT)
+def test_no_word_of_the_shapes_own_stands_between_the_halves_of_a_value(blocks: list[Json]) -> None:
+    _, group = collect(parsed(messages=[said(*blocks)]).document).groups
+    assert "4111 1111 1111 1111" in "".join(group)
+
+
 @pytest.mark.parametrize("block", [{"type": "image", "source": IMAGE}, {"type": "document", "source": PDF}])
 def test_what_cannot_be_read_counts_as_an_attachment(block: Json) -> None:
     assert collect(parsed(messages=[said(block)]).document).attachments
