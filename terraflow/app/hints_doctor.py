@@ -113,7 +113,7 @@ async def _certificate(patient: Patient) -> Finding:
     try:
         context = ssl.create_default_context(cafile=patient.ca)
         if patient.client_cert is not None:
-            context.load_cert_chain(patient.client_cert, patient.client_key)
+            context.load_cert_chain(patient.client_cert, patient.client_key, password=lambda: "")
     except (OSError, ssl.SSLError) as error:
         raise BadFiles(f"--ca, --client-cert or --client-key cannot be used: {error}") from None
     context.set_alpn_protocols(["h2"])

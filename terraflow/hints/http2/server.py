@@ -45,6 +45,7 @@ class Server:
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloading: asyncio.TimerHandle | None = None
+        self._refused = ""
         self._greeting: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
@@ -118,8 +119,11 @@ class Server:
         self._reloading = self._loop.call_later(_RELOAD_S, self._reload)
         try:
             self._tls.refresh()
+            self._refused = ""
         except OSError as refused:
-            self.shared.on_fault("tls", refused)
+            if str(refused) != self._refused:
+                self._refused = str(refused)
+                self.shared.on_fault("tls", refused)
 
     async def stop(self, grace_s: float = 10.0) -> None:
         """See rule 2. Idempotent."""

@@ -30,7 +30,8 @@ def context(files: TlsFiles) -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     made.set_alpn_protocols(["h2"])
-    made.load_cert_chain(files.certificate, files.key)
+    # An encrypted key is no good: asking for its password at a terminal would hold the loop up for good.
+    made.load_cert_chain(files.certificate, files.key, password=lambda: "")
     if files.client_ca is not None:
         made.load_verify_locations(files.client_ca)
         made.verify_mode = ssl.CERT_REQUIRED if files.required else ssl.CERT_OPTIONAL

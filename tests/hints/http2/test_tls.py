@@ -6,10 +6,13 @@ import asyncio
 import os
 import socket
 import ssl
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.methods import Inline
@@ -150,6 +153,46 @@ def test_files_that_are_no_good_leave_the_former_context(tmp_path):
     written(tmp_path, "server", Authority().give("server.test"))
     assert reloaded.refresh()
     assert reloaded.context is not context
+
+
+AT_A_TERMINAL = """
+import os, pty, sys
+from pathlib import Path
+from terraflow.hints.http2.tls import TlsFiles, context
+pid, terminal = pty.fork()
+if pid == 0:
+    try:
+        context(TlsFiles(certificate=Path(sys.argv[1]), key=Path(sys.argv[2])))
+    except OSError:
+        os._exit(7)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_an_encrypted_key_is_no_good_and_nobody_is_asked_for_its_password(tmp_path):
+    certificate, key = written(tmp_path, "server", Authority().give("server.test"))
+    plain = serialization.load_pem_private_key(key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"password")
+    key.write_bytes(plain.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    told = subprocess.run(
+        [sys.executable, "-c", AT_A_TERMINAL, certificate, key], capture_output=True, timeout=20, check=True
+    )
+    assert told.stdout == b"7\n"
+
+
+async def test_files_that_stay_bad_are_told_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("terraflow.hints.http2.server._RELOAD_S", 0.01)
+    certificate, key = written(tmp_path, "server", Authority().give("server.test"))
+    told = []
+    server = Server({}, tls=TlsFiles(certificate=certificate, key=key), on_fault=lambda place, _: told.append(place))
+    await server.start("127.0.0.1", 0)
+    certificate.write_bytes(b"rubbish")
+    await asyncio.sleep(0.2)
+    certificate.unlink()
+    await asyncio.sleep(0.2)
+    assert told == ["tls", "tls"]
+    await server.stop()
 
 
 async def test_a_client_that_goes_away_before_it_is_greeted_leaves_nothing(tmp_path):
