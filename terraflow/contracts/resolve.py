@@ -51,7 +51,7 @@ def resolve(
     not_executable = _not_executable(workload, now)
     if not_executable is not None:
         return Refuse(reason=Governed.CONTRACT_NOT_EXECUTABLE, detail=not_executable)
-    return Resolution(workload, None if model is None or by_model else _pinned(bundle, workload, model))
+    return Resolution(workload, None if model is None or by_model else pinned_by(bundle, workload, model))
 
 
 def _not_executable(workload: Workload, now: Instant) -> str | None:
@@ -65,5 +65,6 @@ def _not_executable(workload: Workload, now: Instant) -> str | None:
     return None
 
 
-def _pinned(bundle: Bundle, workload: Workload, model: str) -> str | None:
+def pinned_by(bundle: Bundle, workload: Workload, model: str) -> str | None:
+    """The capability that a name pins, itself or as an alias of the contract."""
     return model if model in bundle.capabilities else workload.contract.aliases.get(model)

@@ -574,13 +574,15 @@ class ModelApi(_Code):
     )
     INVALID_DATA_CLASS = _row(
         "INVALID_DATA_CLASS", 400, Kind.RESPONSE, STOP, V0_1,
-        "The X-TerraFlow-Data-Class header is none of public, internal, confidential and restricted.",
-        "Set the header to exactly one of the four words; nothing of this request ran or was charged.",
+        "The data class that was declared is none of public, internal, confidential and restricted.",
+        "Set X-TerraFlow-Data-Class, or an invocation's data_class, to exactly one of the four words; nothing of this"
+        " request ran or was charged.",
     )
     INVALID_DEADLINE = _row(
         "INVALID_DEADLINE", 400, Kind.RESPONSE, STOP, V0_1,
-        "The X-TerraFlow-Deadline-Ms header is not a whole number of milliseconds above zero.",
-        "Send digits only, such as 30000 for half a minute, or omit the header to get the workload's default.",
+        "The deadline that was declared is not a whole number of milliseconds above zero.",
+        "Set X-TerraFlow-Deadline-Ms, or an invocation's deadline_ms, to digits only, such as 30000 for half a minute,"
+        " or omit it to get the workload's default.",
     )
     INVALID_REQUEST = _row(
         "INVALID_REQUEST", 400, Kind.RESPONSE, STOP, V0_1,
@@ -589,8 +591,9 @@ class ModelApi(_Code):
     )
     INVALID_SENSITIVE_TYPE = _row(
         "INVALID_SENSITIVE_TYPE", 400, Kind.RESPONSE, STOP, V0_1,
-        "The X-TerraFlow-Sensitive-Types header names a type that does not exist.",
-        "List any of pii, pci, phi and credentials, separated by commas, or omit the header.",
+        "A sensitive type that was declared does not exist.",
+        "List any of pii, pci, phi and credentials, separated by commas in X-TerraFlow-Sensitive-Types, or as an array"
+        " in an invocation's sensitive_types, or omit it.",
     )
     METRICS_TOKEN_REQUIRED = _row(
         "METRICS_TOKEN_REQUIRED", 403, Kind.RESPONSE, STOP, V0_1,

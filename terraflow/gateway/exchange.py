@@ -31,7 +31,8 @@ from terraflow.ports.upstream import Answer, ModelRequest, Usage
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller said in headers, already parsed."""
+    """What the caller said in headers, already parsed; of an invocation, in the body too. `capability` is pinned by
+    name, whatever the request's `model` says."""
 
     workload: str | None = None
     data_class: DataClass | None = None
@@ -40,6 +41,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     run_id: str | None = None
     run_budget: MicroUsd | None = None
+    capability: str | None = None
 
 
 class Exchange:
@@ -179,7 +181,8 @@ class Exchange:
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended, for a mouth to render. `answer` is set exactly when something is delivered."""
+    """How a request ended, for a mouth to render. `answer` is set exactly when something is delivered;
+    `structured` says that the caller asked for an answer of a schema."""
 
     request_id: str
     reason: Governed
@@ -192,6 +195,7 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
     cost: int = 0
     savings: int | None = None
     answer: Answer | None = None
+    structured: bool = False
     replay_of: str | None = None
     original_reason: str | None = None
     retry: bool = True

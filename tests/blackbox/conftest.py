@@ -14,7 +14,7 @@ from tests.harness.bundle import Json
 from tests.harness.caller import CANARY, Caller
 from tests.harness.checks import Checks
 from tests.harness.folder import DataFolder
-from tests.harness.mouths import MOUTHS, Mouth
+from tests.harness.mouths import INVOCATIONS, MOUTHS, VENDORS, Mouth
 from tests.harness.plane import RUNNING, Plane
 from tests.harness.upstreams import Upstreams
 from tests.raised import Raised
@@ -59,8 +59,30 @@ def mouth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mo
     return spoken
 
 
+@pytest.fixture(params=VENDORS, ids=lambda mouth: mouth.name)
+def vendor_mouth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mouth:
+    """The same, of the shapes that stream, and whose `model` may be any name."""
+    spoken: Mouth = request.param
+    monkeypatch.setattr(Caller, "mouth", spoken)
+    return spoken
+
+
 every_mouth = pytest.mark.usefixtures("mouth")
-"""The test is run once in each API shape."""
+"""The test is run once in each API shape; with a parameter `stream` or `how` that says so, in those that
+stream."""
+every_vendor_mouth = pytest.mark.usefixtures("vendor_mouth")
+"""The test is run once in each API shape that streams, and whose `model` may be any name."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An invocation is never streamed: there is no such test."""
+    items[:] = [item for item in items if not _streams_an_invocation(item)]
+
+
+def _streams_an_invocation(item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    streams = params.get("stream") is True or params.get("how") == "streamed"
+    return streams and params.get("mouth") is INVOCATIONS
 
 
 class Site:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site, every_mouth
+from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, moment, purpose, remote, sim
 from tests.harness.caller import CANARY, body_of, headers_of, until
@@ -152,7 +152,7 @@ def test_a_workload_whose_contract_is_another_tenants(site: Site, checks: Checks
     checks.refused(site.caller, site.caller.ask("mismatched"), Governed.TENANT_MISMATCH)
 
 
-@every_mouth
+@every_vendor_mouth
 def test_a_workload_that_the_application_may_not_call(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("withheld"), Governed.APP_NOT_ENTITLED_TO_WORKLOAD)
     checks.refused(site.caller, site.caller.ask(model="withheld"), Governed.APP_NOT_ENTITLED_TO_WORKLOAD)
@@ -171,7 +171,7 @@ def test_a_contract_that_is_not_in_force(state: str, site: Site, checks: Checks)
     checks.refused(site.caller, site.caller.ask(state), Governed.CONTRACT_NOT_EXECUTABLE, detail=state)
 
 
-@every_mouth
+@every_vendor_mouth
 def test_how_a_workload_is_chosen(site: Site, checks: Checks) -> None:
     for response, workload in (
         (site.caller.ask(), "plain"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi, reason
-from tests.blackbox.conftest import Launch, Site, every_mouth
+from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
 from tests.faults.plane import CLOCK_JUMPED, STREAM_STOPS
 from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
@@ -94,7 +94,7 @@ def test_a_fault_before_the_call(
     checks.answered(site.caller, site.caller.ask(), capability="engine", cost=COST)
 
 
-@every_mouth
+@every_vendor_mouth
 def test_the_store_is_gone(site: Site, vendor: Vendor, checks: Checks) -> None:
     calls = len(vendor.requests)
     with site.plane.fault("store gone"):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site, every_mouth
+from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, Purpose, purpose, remote, sim
 from tests.harness.caller import headers_of, until
@@ -203,6 +203,6 @@ def test_a_capability_is_pinned_by_its_id_or_by_an_alias(name: str, site: Site, 
     checks.answered(site.caller, site.caller.ask("named", model=name), capability="second")
 
 
-@every_mouth
+@every_vendor_mouth
 def test_a_model_that_names_nothing_pins_nothing(site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("named", model="gpt-4o"), capability="first")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site, every_mouth
+from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of, until
@@ -136,7 +136,7 @@ def test_a_whole_answer_that_fails(case: Case, site: Site, vendor: Vendor, check
     _check(case, site, vendor, checks, stream=False)
 
 
-@every_mouth
+@every_vendor_mouth
 @pytest.mark.parametrize("case", STREAMED, ids=lambda case: case.name)
 def test_a_stream_that_fails_before_its_first_chunk(case: Case, site: Site, vendor: Vendor, checks: Checks) -> None:
     _check(case, site, vendor, checks, stream=True)

@@ -148,11 +148,39 @@ _FIELDS: dict[str, Callable[[Any], Json]] = {
     "stop": lambda stop: {"stop_sequences": stop},
 }
 
+
+_NAMED = {
+    "model": "capability",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "output_schema",
+}
+_PLAIN = frozenset(("messages", "tools", "tool_choice", "temperature", "top_p", "stop", "seed", "reasoning_effort"))
+
+
+def _as_invocation(body: Json) -> Json:
+    """A chat body as an invocation. Raises KeyError for what it does not have, streams among them."""
+    given = {field: value for field, value in body.items() if (field, value) != ("stream", False)}
+    made = {field if field in _PLAIN else _NAMED[field]: value for field, value in given.items()}
+    if "output_schema" in made:
+        made["output_schema"] = made["output_schema"]["json_schema"]["schema"]
+    return made
+
+
+def _invocation_answer(body: Json, _request_id: str, capability: str) -> tuple[int, int]:
+    assert set(body) - {"tool_calls", "refusal"} == {"output", "finish_reason", "usage", "terraflow"}
+    assert body["terraflow"]["capability"] == capability
+    return body["usage"]["input_tokens"], body["usage"]["output_tokens"]
+
+
 CHAT = Mouth("chat", "/chat/completions", "x-request-id", lambda body: body, _chat_error, _chat_answer)
 MESSAGES = Mouth("messages", "/messages", "request-id", _as_messages, _messages_error, _messages_answer)
-MOUTHS = (CHAT, MESSAGES)
+INVOCATIONS = Mouth("invocations", "/invocations", "x-request-id", _as_invocation, _chat_error, _invocation_answer)
+VENDORS = (CHAT, MESSAGES)
+"""Shapes that stream, and whose `model` may be any name."""
+MOUTHS = (*VENDORS, INVOCATIONS)
 
 
 def mouth_of(path: str) -> Mouth:
     """The shape in which a path answers; reads have OpenAI's."""
-    return MESSAGES if path.startswith("/v1/messages") else CHAT
+    return next((mouth for mouth in MOUTHS if path.startswith(f"/v1{mouth.path}")), CHAT)

@@ -16,7 +16,8 @@ import msgspec
 
 from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import ModelApi
-from terraflow.core.types import DATA_CLASSES, MICRO, SENSITIVE_TYPES, MicroUsd, parse_usd, usd
+from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
+from terraflow.gateway.declaring import RUN, RUN_RULE, WORKLOAD, WORKLOAD_RULE, run_budget
 from terraflow.gateway.exchange import Declared
 
 HEADERS_MAX = 100
@@ -36,10 +37,6 @@ _ONCE = frozenset(
 _OURS = b"x-terraflow-"
 _NAMES = (b"workload", b"data-class", b"sensitive-types", b"deadline-ms", b"run-id", b"run-budget-usd")
 _KNOWN = frozenset(_OURS + name for name in _NAMES)
-_WORKLOAD = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_RUN = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_RUN_RULE = "must be 1 to 128 of A-Z, a-z, 0-9, dot, dash, underscore and colon, and begin with a letter or digit"
-_RUN_BUDGET_MAX = MicroUsd(1_000_000_000 * MICRO)
 _DEADLINE = re.compile(rb"[1-9][0-9]{0,9}")
 _KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _JSON_TYPE = re.compile(rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
@@ -105,9 +102,9 @@ def parse_declared(head: Head) -> Declared | Refuse:
         return Declared(idempotency_key=_text(key))
     if any(name not in _KNOWN for name in ours):
         return invalid_request("headers", "must hold no unknown x-terraflow- name")
-    workload = values.get(b"x-terraflow-workload")
-    if workload is not None and _WORKLOAD.fullmatch(workload) is None:
-        return invalid_request("x-terraflow-workload", "must be a workload's id")
+    workload = _text(values.get(b"x-terraflow-workload"))
+    if workload is not None and WORKLOAD.fullmatch(workload) is None:
+        return invalid_request("x-terraflow-workload", WORKLOAD_RULE)
     named_class = values.get(b"x-terraflow-data-class")
     data_class = None if named_class is None else DATA_CLASSES.get(named_class.decode("latin-1"))
     if named_class is not None and data_class is None:
@@ -120,37 +117,27 @@ def parse_declared(head: Head) -> Declared | Refuse:
     types = frozenset(SENSITIVE_TYPES[word] for word in words if word in SENSITIVE_TYPES)
     if any(word not in SENSITIVE_TYPES for word in words):
         return Refuse(reason=ModelApi.INVALID_SENSITIVE_TYPE)
-    run_id, run_budget = values.get(b"x-terraflow-run-id"), values.get(b"x-terraflow-run-budget-usd")
-    if run_id is not None and _RUN.fullmatch(run_id) is None:
-        return invalid_request("x-terraflow-run-id", _RUN_RULE)
-    budget = None if run_budget is None else _run_budget(run_id, run_budget)
-    if isinstance(budget, Refuse):
-        return budget
+    run_id, said = _text(values.get(b"x-terraflow-run-id")), _text(values.get(b"x-terraflow-run-budget-usd"))
+    if run_id is not None and RUN.fullmatch(run_id) is None:
+        return invalid_request("x-terraflow-run-id", RUN_RULE)
+    if said is not None and run_id is None:
+        return invalid_request("x-terraflow-run-budget-usd", "must come with x-terraflow-run-id")
+    budget = None if said is None else run_budget(said)
+    if isinstance(budget, str):
+        return invalid_request("x-terraflow-run-budget-usd", budget)
     return Declared(
-        workload=_text(workload),
+        workload=workload,
         data_class=data_class,
         sensitive_types=types,
         deadline_ms=None if deadline is None else int(deadline),
         idempotency_key=_text(key),
-        run_id=_text(run_id),
+        run_id=run_id,
         run_budget=budget,
     )
 
 
-def _run_budget(run_id: bytes | None, said: bytes) -> MicroUsd | Refuse:
-    if run_id is None:
-        return invalid_request("x-terraflow-run-budget-usd", "must come with x-terraflow-run-id")
-    try:
-        amount = parse_usd(said.decode("latin-1"))
-    except ValueError:
-        return invalid_request("x-terraflow-run-budget-usd", "must be decimal dollars, with at most six places")
-    if amount > _RUN_BUDGET_MAX:
-        return invalid_request("x-terraflow-run-budget-usd", f"must be at most {usd(_RUN_BUDGET_MAX)}")
-    return amount
-
-
 def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("ascii")
+    return None if value is None else value.decode("latin-1")
 
 
 def _shown(name: bytes) -> str:

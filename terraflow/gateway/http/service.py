@@ -20,6 +20,7 @@ from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
+from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
@@ -30,7 +31,8 @@ from terraflow.gateway.http.replies import request_id_headers, ungoverned
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES, counted
-from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.invocations import INVOCATIONS
+from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.stages.authenticate import authenticate
@@ -172,6 +174,10 @@ async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None
         return raw
     parse = partial(mouth.parse, raw, limits.body_values_max)
     request = parse() if len(raw) < LONG_BYTES else await service.plane.turns.take(parse)
+    if isinstance(request, Declaring):
+        declared = combined(declared, request.declared)
+        if isinstance(declared, Refuse):
+            return declared
     if isinstance(request, Refuse):
         return request
     deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)
@@ -258,6 +264,7 @@ async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
     ("POST",   "/v1/chat/completions"):      Route(_governed,     CHAT),
+    ("POST",   "/v1/invocations"):           Route(_governed,     INVOCATIONS),
     ("POST",   "/v1/messages"):              Route(_governed,     MESSAGES),
     ("POST",   "/v1/messages/count_tokens"): Route(_count_tokens, MESSAGES),
     ("GET",    "/v1/models"):                Route(_models,       CHAT),

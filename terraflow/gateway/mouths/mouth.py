@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from terraflow.core.outcome import Refuse
-from terraflow.gateway.exchange import Closed
+from terraflow.gateway.exchange import Closed, Declared
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
 
 
@@ -29,6 +29,12 @@ class StreamWriter(Protocol):
     def ending(self, usage: Usage) -> bytes:
         """What follows the last chunk of a whole answer."""
         ...
+
+
+class Declaring(ModelRequest, frozen=True, kw_only=True):
+    """A request whose body declares what others do in headers."""
+
+    declared: Declared
 
 
 class Mouth(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         output_tokens_max=body.max_completion_tokens or body.max_tokens,
         choices=body.n or 1,
-        tool_names=_tool_names(body),
+        tool_names=tool_names(body),
         output_schema=_output_schema(document),
         model=body.model,
         size_bytes=len(raw),
@@ -58,7 +58,7 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
     )
 
 
-def _tool_names(body: ChatBody) -> tuple[str, ...]:
+def tool_names(body: ChatBody) -> tuple[str, ...]:
     """Every tool that the model could use, the old `functions` and the vendor's own web search among them."""
     if body.tools is None and body.functions is None and body.web_search_options is None:
         return ()

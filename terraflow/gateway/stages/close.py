@@ -132,6 +132,7 @@ def _closed(x: Exchange, ending: Ending) -> Closed:
         cost=x.cost,
         savings=x.savings,
         answer=x.answer,
+        structured=x.request.output_schema is not None,
     )
 
 
@@ -167,6 +168,7 @@ def _replayed(x: Exchange, replay: Replay) -> Closed:
         status=replay.status,
         reasons=(Governed.IDEMPOTENCY_REPLAY,),
         answer=None if kept is None else kept.answer,
+        structured=x.request.output_schema is not None,
         replay_of=replay.request_id,
         original_reason=replay.reason,
         capability=_capability(x) if kept is None else kept.capability,
