@@ -20,6 +20,9 @@ from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, TOKEN_IDS_MA
 
 PAYLOAD_BYTES_MAX = 16 << 20
 """A step that prefills a million tokens comes to some 7 MB."""
+CONTAINERS_MAX = 1 << 20
+"""Lists and maps of a payload, told by the bytes that may begin one: an eighth of what hashes and tokens are made of
+looks so, too. A payload of nothing else would become a hundred times its size, in seconds."""
 EVENTS_MAX = 1 << 16
 RANK_MAX = 1 << 16
 
@@ -27,6 +30,7 @@ _NAMES = {tag: frozenset(("type", *table)) for tag, table in EVENTS.items()}
 _UINT64 = (1 << 64) - 1
 _BIG = struct.Struct(">Q").pack
 _decode = msgspec.msgpack.Decoder().decode
+_NO_CONTAINER = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
 
 
 class Unreadable(Exception):
@@ -88,6 +92,8 @@ def parse_batch(payload: bytes | memoryview) -> Batch:
     """The batch of a payload. Raises `Unreadable`."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise Unreadable(f"a payload of {len(payload)} bytes; at most {PAYLOAD_BYTES_MAX}")
+    if len(payload) > CONTAINERS_MAX and len(bytes(payload).translate(None, _NO_CONTAINER)) > CONTAINERS_MAX:
+        raise Unreadable("more lists and maps than a batch has")
     try:
         raw = _decode(payload)
     except (ValueError, RecursionError, OverflowError, TypeError, MemoryError) as error:

@@ -169,6 +169,22 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.parametrize("part", [b"\x90", b"\x80", b"\x91\x90", b"\x81\x01\x90"])
+def test_what_would_become_a_hundred_times_its_size_is_not_unpacked(part):
+    number = (PAYLOAD_BYTES_MAX - 16) // len(part)
+    payload = b"\x92\x01\xdd" + number.to_bytes(4, "big") + part * number
+    with pytest.raises(Unreadable, match="more lists and maps"):
+        parse_batch(payload)
+
+
+def test_the_greatest_step_is_read():
+    tokens = list(range(100_000, 100_000 + TOKEN_IDS_MAX))
+    hashes = [random.Random(at).randbytes(32) for at in range(BLOCKS_MAX)]
+    (event,) = parse_batch(pack([0.0, [["BlockStored", hashes, None, tokens, 16]]])).events
+    assert isinstance(event, Stored)
+    assert (len(event.hashes), len(event.token_ids)) == (BLOCKS_MAX, TOKEN_IDS_MAX)
+
+
 @pytest.mark.parametrize("payload", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_bad_batch_is_one_failure(payload):
     with pytest.raises(Unreadable):
