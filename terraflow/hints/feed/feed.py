@@ -2,7 +2,8 @@
 
 1. What a source wants asked is asked; what nobody answers is told to it. Nothing else is decided here.
 2. The first rank that the engine names takes over the source that the connection began with.
-3. The engine is alive while its connection stands, and for two heartbeats after its last sign: a message, a page.
+3. The engine is heard while its connection stands, and for two heartbeats after its last message. Its metrics page is
+   no sign: an engine whose events nobody hears is lost, however well it is.
 4. What an engine still holds is told again every `fresh_s`, in small steps, while its stream is in sequence and it is
    alive; what a lost engine held is not, and so ages out.
 5. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from collections.abc import Mapping as Table
 from typing import Any
@@ -27,6 +29,7 @@ from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.feed.source import Asked, Source, SourceState, read_frame
 from terraflow.hints.feed.stream import Frame
+from terraflow.hints.feed.telling import Telling, changes, stands
 from terraflow.hints.feed.zmq import Message, Subscription, replay
 
 STALE_RETRY_S_MAX = 600.0
@@ -64,6 +67,7 @@ class _Watched:
         self.source = source
         self.gauge = gauge
         self.epoch_at_scrape = source.stream.epoch
+        self.told = stands(source.stream)
         self.asking: asyncio.Task[None] | None = None
         self.due: asyncio.TimerHandle | None = None
         self.waits_s = 0.0
@@ -94,6 +98,8 @@ class Feed:
         self._heard_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._fault: asyncio.Future[None] | None = None
+        self._telling = Telling(settings.name)
+        self._page_trouble = ""
         for kept in () if state is None else state.sources:
             mapped = self._mapping()
             mapped.restore(kept.mapping)
@@ -235,6 +241,11 @@ class Feed:
             if asked.start is not None:
                 watched.asking = self._spawn(self._replay(watched, asked.start, asked.number))
         stream = watched.source.stream
+        if (stood := stands(stream)) != watched.told:
+            before, watched.told = watched.told, stood
+            whose = "" if len(self._watched) == 1 else f"{watched.source.replica}: "
+            for level, said in changes(before, stood, self.settings.replay_endpoint is not None):
+                self._telling.say(level, whose + said)
         if not stream.wants_replay:
             if stream.state is State.IN_SEQUENCE:
                 watched.waits_s = 0.0
@@ -296,12 +307,17 @@ class Feed:
     # Life
 
     def _changed(self, connected: bool) -> None:
-        self.connected = connected
-        self._heard()
+        before, self.connected = self.connected, connected
         if not connected:
-            self.counters.disconnects += 1
+            # Of an attempt that failed the socket says the same, and that is no sign of an engine.
+            if before:
+                self._heard()
+                self.counters.disconnects += 1
+                self._telling.say(logging.WARNING, f"the connection to {self.settings.endpoint} is lost")
             return
+        self._heard()
         self.counters.connects += 1
+        self._telling.say(logging.INFO, f"connected to {self.settings.endpoint}")
         if self.settings.replay_endpoint is not None:
             self._everybody(Input.RECONNECTED)
 
@@ -319,6 +335,11 @@ class Feed:
             elif not self.silent and loop.time() - self._heard_at > self.settings.heartbeat_s * LATE_HEARTBEATS:
                 self.silent = True
                 self._everybody(Input.SILENT)
+                what = "is lost, and what it held counts for less" if self.counters.connects else "was never reached"
+                self._telling.say(
+                    logging.WARNING,
+                    f"the engine {what}: no connection to {self.settings.endpoint} for two heartbeats",
+                )
 
     async def _keep_fresh(self) -> None:
         while True:
@@ -338,11 +359,16 @@ class Feed:
         while True:
             try:
                 samples = parse_page(await fetch_page(self._session, url, self.settings.scrape_interval_s))
-            except Unscraped:
+            except Unscraped as trouble:
                 self.counters.scrapes_failed += 1
+                if str(trouble) != self._page_trouble:
+                    self._page_trouble = str(trouble)
+                    self._telling.say(logging.WARNING, f"its metrics page (metrics_url) cannot be read: {trouble}")
             else:
                 self.counters.scrapes += 1
-                self._heard()
+                if self._page_trouble:
+                    self._page_trouble = ""
+                    self._telling.say(logging.INFO, "its metrics page is read again")
                 self._read(samples)
             await asyncio.sleep(self.settings.scrape_interval_s)
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator
 
@@ -160,5 +161,6 @@ async def fetch_page(session: aiohttp.ClientSession, url: str, timeout_s: float)
                 if len(body) > PAGE_BYTES_MAX:
                     raise Unscraped(f"a page of more than {PAGE_BYTES_MAX} bytes")
     except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
-        raise Unscraped(type(error).__name__) from None
+        errno = getattr(error, "errno", None)
+        raise Unscraped(os.strerror(errno) if errno else type(error).__name__) from None
     return body.decode("utf-8", "replace")

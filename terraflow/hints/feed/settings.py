@@ -47,7 +47,7 @@ class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cache_bytes: Annotated[int, Meta(ge=0)] = 0
     """The size of the engine's cache, to tell its use in bytes; engines give a share."""
     heartbeat_s: Seconds = 10.0
-    """An engine without a connection, an event and a metrics page for two of these is lost, and degraded."""
+    """An engine without a connection and an event for two of these is lost, and degraded, whatever its metrics say."""
     fresh_s: Seconds = 600.0
     """How often what an engine still holds is told again: a third of the TTL, so that it never runs out."""
     scrape_interval_s: Seconds = 5.0
