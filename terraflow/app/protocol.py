@@ -246,6 +246,7 @@ class EdgeProtocol(HttpToolsProtocol):
             parser.get_method().decode("ascii"),
             path,
             self.headers,
+            raw_query=self.url.partition(b"?")[2],
             http_1_0=http_1_0,
             keep_alive=not http_1_0 and parser.should_keep_alive(),
             awaits_continue=not http_1_0 and said.get(b"expect", b"").lower() == b"100-continue",

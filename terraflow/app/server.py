@@ -120,6 +120,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
 
     def draining() -> None:
         parts.service.draining = True
+        parts.batches.stop_taking()
         asyncio.get_running_loop().call_later(settings.drain_s * DRAIN_SHARE, parts.plane.running.stop)
 
     places = Places(
@@ -128,6 +129,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
     server = _Server(_config(settings, parts), places, lambda: listening(url), draining)
     try:
         await server.serve(sockets=[bound])
+        await parts.batches.drained(settings.drain_s)
         await _end_requests(server, parts)
     finally:
         await parts.stop()

@@ -104,6 +104,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long the answer of a keyed request is kept for its replay."""
     answers_bytes_max: Positive = 1024 * 1024 * 1024
     """All stored answers together: where there is no room for another, the oldest go before their time."""
+    batch_items_max: Positive = 10_000
+    """Lines of one batch: an hour of work at three a second."""
+    batch_bytes_max: Positive = 32 * 1024 * 1024
+    """An uploaded file, or the lines of a batch: four are held in memory at once."""
+    batches_open_max: Positive = 8
+    """Batches of one tenant that have not ended."""
+    batches_bytes_max: Positive = 2 * 1024 * 1024 * 1024
+    """All files and items of batches together, beyond which no file and no batch is accepted. What accepted items are
+    answered is stored beyond it."""
+    batch_running_max: Positive = 8
+    """Items of batches that run at once, of all of them together: a few, beside `running_max`."""
+    batch_keep_s: Positive = 604_800
+    """How long files, and batches that have ended, are kept: a week, so that a long weekend costs no result."""
     checkpoint_interval_ms: Positive = 250
     """How often new records are signed into a checkpoint; the promise is one second."""
     connections_max: Positive = 4096

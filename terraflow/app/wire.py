@@ -96,6 +96,7 @@ class ConnectionWire:
         "left",
         "method",
         "raw_path",
+        "raw_query",
         "stalled",
         "started",
         "task",
@@ -109,12 +110,14 @@ class ConnectionWire:
         raw_path: bytes,
         headers: Headers,
         *,
+        raw_query: bytes = b"",
         http_1_0: bool,
         keep_alive: bool,
         awaits_continue: bool,
     ) -> None:
         self.method = method
         self.raw_path = raw_path
+        self.raw_query = raw_query
         self.headers = headers
         self.client = protocol.client[0] if protocol.client is not None else None
         self.keep_alive = keep_alive

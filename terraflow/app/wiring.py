@@ -34,11 +34,14 @@ from terraflow.evidence.proof import prove
 from terraflow.gateway.adaptive_limit import LimitRule, PlaneLimit
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import AdmissionRule
+from terraflow.gateway.batches.desk import Batches, BatchLimits
+from terraflow.gateway.batches.runner import RunLimits, Runner
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.heartbeats import Heartbeats
+from terraflow.gateway.http.arrived import ServiceLimits
 from terraflow.gateway.http.scrape import MetricsDoor
-from terraflow.gateway.http.service import Service, ServiceLimits
+from terraflow.gateway.http.service import Service
 from terraflow.gateway.plane import Limits, Plane, ProviderSet, Telemetry
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import RecoveryLoop, recover
@@ -73,6 +76,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     bundles: ActiveBundle
     providers: OpenProviders
     fleets: Fleets
+    batches: Runner
     checkpoints: Checkpoints
     background: list[asyncio.Task[None]]
     telemetry: AccessLog
@@ -140,15 +144,20 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         told = telemetry if door is None or door.token_digest is None else EachOf(telemetry, metrics)
         recovery = RecoveryLoop(store, clock, running)
         plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, told)
+        runner = Runner(plane, sqlite.batches, _run_limits(settings))
+        with naming("data_dir", Path(settings.data_dir) / DATABASE):
+            await runner.resume()
         checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
         checkpoints.start()
         opened.pop_all()
+    desk = Batches(plane, sqlite.batches, _batch_limits(settings), runner)
     service = Service(
         plane,
         _service_limits(settings),
         LedgerProofs(sqlite.ledger, log_key.public_key()),
         within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
         checkpoints.trouble,
+        desk,
         metrics=door,
     )
     metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
@@ -157,6 +166,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         asyncio.create_task(recovery.keep_trying()),
         asyncio.create_task(_tidy(store, clock)),
         asyncio.create_task(plane.heartbeats.keep_beating()),
+        asyncio.create_task(runner.keep_running()),
     ]
     return Parts(
         plane=plane,
@@ -165,6 +175,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         bundles=bundles,
         providers=providers,
         fleets=fleets,
+        batches=runner,
         checkpoints=checkpoints,
         background=background,
         telemetry=telemetry,
@@ -231,6 +242,27 @@ def _service_limits(settings: Settings) -> ServiceLimits:
         body_bytes_max=settings.body_bytes_max,
         body_values_max=settings.body_values_max,
         body_timeout_s=settings.body_timeout_s,
+        deadline_ms_max=settings.deadline_ms_max,
+    )
+
+
+def _batch_limits(settings: Settings) -> BatchLimits:
+    return BatchLimits(
+        items_max=settings.batch_items_max,
+        bytes_max=settings.batch_bytes_max,
+        line_bytes_max=settings.body_bytes_max,
+        values_max=settings.body_values_max,
+        open_max=settings.batches_open_max,
+        stored_bytes_max=settings.batches_bytes_max,
+        keep_s=settings.batch_keep_s,
+    )
+
+
+def _run_limits(settings: Settings) -> RunLimits:
+    return RunLimits(
+        running_max=settings.batch_running_max,
+        keep_s=settings.batch_keep_s,
+        values_max=settings.body_values_max,
         deadline_ms_max=settings.deadline_ms_max,
     )
 

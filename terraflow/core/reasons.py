@@ -551,18 +551,18 @@ class ModelApi(_Code):
     """Errors of `/v1` about a request that was not governed: in the error body only, never in a reason header."""
 
     BATCH_NOT_FOUND = _row(
-        "BATCH_NOT_FOUND", 404, Kind.RESPONSE, STOP, PLANNED,
+        "BATCH_NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,
         "The calling application has no batch of this id; an expired batch, or another application's, looks the"
         " same.",
         "Use the id that creating the batch returned, with a key of the application that created it.",
     )
     BATCH_REQUIRES_P3 = _row(
-        "BATCH_REQUIRES_P3", 422, Kind.RESPONSE, STOP, PLANNED,
+        "BATCH_REQUIRES_P3", 422, Kind.RESPONSE, STOP, V0_1,
         "Batches run behind everything else, so only a workload of priority P3 may be given one.",
         "Address the batch to a P3 workload, or make its calls one at a time.",
     )
     DUPLICATE_CUSTOM_ID = _row(
-        "DUPLICATE_CUSTOM_ID", 422, Kind.RESPONSE, STOP, PLANNED,
+        "DUPLICATE_CUSTOM_ID", 422, Kind.RESPONSE, STOP, V0_1,
         "Several entries of the batch carry one custom_id, so their results could not be told apart.",
         "Give every entry its own custom_id and submit the batch again: none of it was accepted.",
     )

@@ -13,7 +13,7 @@ class MemoryWire:
 
     def __init__(self, method: str, raw_path: bytes, headers: Headers, body: bytes, client: str = "127.0.0.1") -> None:
         self.method = method
-        self.raw_path = raw_path
+        self.raw_path, _, self.raw_query = raw_path.partition(b"?")
         self.headers = headers
         self.client = client
         self.left = False

@@ -8,6 +8,7 @@ from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.http.wire import Headers, Reply
+from terraflow.gateway.mouths.errors import ungoverned_status
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 
@@ -28,7 +29,7 @@ def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> R
         headers.append((b"retry-after", str(refuse.retry_after_s).encode()))
     elif not reason_of(refuse.reason).retry:
         headers.append((b"x-should-retry", b"false"))
-    return Reply(reason_of(refuse.reason).status or 500, headers, mouth.ungoverned_error(refuse, request_id))
+    return Reply(ungoverned_status(refuse), headers, mouth.ungoverned_error(refuse, request_id))
 
 
 def governed_headers(mouth: Mouth, closed: Closed) -> Headers:

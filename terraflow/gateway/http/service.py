@@ -20,16 +20,18 @@ from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
+from terraflow.gateway.batches.desk import Batches
 from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
-from terraflow.gateway.http import acts, reads
+from terraflow.gateway.http import acts, batches, reads
+from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
 from terraflow.gateway.http.chat import answer_governed
-from terraflow.gateway.http.head import Head, invalid_request, parse_declared, parse_head
+from terraflow.gateway.http.head import invalid_request, parse_declared, parse_head
 from terraflow.gateway.http.replies import request_id_headers, ungoverned
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
-from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Wire
+from terraflow.gateway.http.wire import Disconnected, Reply, Wire
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES, counted
 from terraflow.gateway.mouths.invocations import INVOCATIONS
 from terraflow.gateway.mouths.mouth import Declaring, Mouth
@@ -42,15 +44,6 @@ from terraflow.ports.store import KeyHolder, StoreUnavailable
 log = logging.getLogger("terraflow.http")
 
 
-class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of the edge."""
-
-    body_bytes_max: int
-    body_values_max: int
-    body_timeout_s: float
-    deadline_ms_max: int
-
-
 class Visit:
     """A request on its way through the steps before governance, and what is known of it so far."""
 
@@ -60,17 +53,6 @@ class Visit:
         self.wire = wire
         self.caller: KeyHolder | None = None
         self.request_id: RequestId | None = None
-
-
-class Arrived(msgspec.Struct, frozen=True):
-    """An authenticated request before its body is read. `argument` is the id behind a route's path."""
-
-    head: Head
-    caller: KeyHolder
-    request_id: RequestId
-    argument: str
-    mouth: Mouth
-    wire: Wire
 
 
 Handler = Callable[["Service", Arrived], Awaitable[Reply | Refuse | None]]
@@ -94,11 +76,13 @@ class Service:
         evidence: reads.EvidenceReader,
         trusted: Callable[[str], bool],
         unsigned: Callable[[], str | None],
+        desk: Batches,
         metrics: MetricsDoor | None = None,
     ) -> None:
         self.plane = plane
         self.limits = limits
         self.evidence = evidence
+        self.desk = desk
         self.draining = False
         self._trusted = trusted
         self._unsigned = unsigned
@@ -198,14 +182,7 @@ async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None
 
 async def _read(wire: Wire, limits: ServiceLimits, bytes_max: int | None = None) -> bytes | Refuse:
     bytes_max = limits.body_bytes_max if bytes_max is None else min(bytes_max, limits.body_bytes_max)
-    try:
-        return await wire.read_body(bytes_max, limits.body_timeout_s)
-    except BodyTooLarge:
-        return invalid_request("body", f"must be at most {bytes_max} bytes")
-    except BodyTooSlow:
-        return invalid_request("body", "must arrive in time")
-    except BodyMalformed:
-        return invalid_request("body", "must be framed as HTTP/1.1 says")
+    return await read_body(wire, bytes_max, limits.body_timeout_s)
 
 
 def _left(x: Exchange) -> None:
@@ -261,6 +238,15 @@ async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None
     return await acts.give_feedback(service.plane, arrived.caller, arrived.request_id, arrived.argument, raw)
 
 
+def _on(answer: batches.Handler) -> Handler:
+    """A route of the desk of batches."""
+
+    async def handle(service: Service, arrived: Arrived) -> Reply | Refuse | None:
+        return await answer(service.desk, service.limits, arrived)
+
+    return handle
+
+
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
     ("POST",   "/v1/chat/completions"):      Route(_governed,     CHAT),
@@ -272,6 +258,14 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET",    "/v1/evidence/*"):            Route(_evidence,     CHAT),
     ("GET",    "/v1/reviews/*"):             Route(_review,       CHAT),
     ("DELETE", "/v1/requests/*"):            Route(_cancel,       CHAT),
+    ("POST",   "/v1/files"):                 Route(_on(batches.upload),  CHAT),
+    ("GET",    "/v1/files/*"):               Route(_on(batches.file),    CHAT),
+    ("DELETE", "/v1/files/*"):               Route(_on(batches.drop),    CHAT),
+    ("GET",    "/v1/files/*/content"):       Route(_on(batches.content), CHAT),
+    ("POST",   "/v1/batches"):               Route(_on(batches.create),  CHAT),
+    ("GET",    "/v1/batches"):               Route(_on(batches.batches), CHAT),
+    ("GET",    "/v1/batches/*"):             Route(_on(batches.batch),   CHAT),
+    ("POST",   "/v1/batches/*/cancel"):      Route(_on(batches.cancel),  CHAT),
     ("POST",   "/v1/requests/*/feedback"):   Route(_feedback,     CHAT),
 }
 # fmt: on

@@ -60,6 +60,11 @@ class Wire(Protocol):
         ...
 
     @property
+    def raw_query(self) -> bytes:
+        """The target's query as it was sent, without its question mark; empty when there is none."""
+        ...
+
+    @property
     def headers(self) -> Headers:
         """Names in lower case, in order of arrival; trailers are not among them."""
         ...

@@ -63,7 +63,14 @@ def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
     reason = reason_of(refuse.reason)
     message, facts = ungoverned_facts(refuse, request_id)
     param = refuse.problems[0].field if refuse.problems else None
-    return _error(reason.status or 500, reason.code, message, param, facts)
+    return _error(ungoverned_status(refuse), reason.code, message, param, facts)
+
+
+def ungoverned_status(refuse: Refuse) -> int:
+    """The status of an error from before governance: UNKNOWN_WORKLOAD is one on batches alone, with its second."""
+    row = reason_of(refuse.reason)
+    second = row.second if refuse.reason is Governed.UNKNOWN_WORKLOAD else None
+    return (None if second is None else second.status) or row.status or 500
 
 
 def ungoverned_facts(refuse: Refuse, request_id: str | None) -> tuple[str, dict[str, Any]]:

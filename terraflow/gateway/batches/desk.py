@@ -1,0 +1,248 @@
+"""What callers do with batches: hand in files, have batches made of them, look at them, cancel them.
+
+1. A batch is accepted whole or not at all: every line is read before anything of it is kept.
+2. Files and batches are an application's: another one's look like none.
+3. The files of results are made of the items when they are read; their ids are the batch's, with a word behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+import msgspec
+
+from terraflow.contracts.bundle import Bundle
+from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.types import MICRO, Instant
+from terraflow.gateway.batches.item import ENDPOINTS, above_p3
+from terraflow.gateway.batches.lines import Reading
+from terraflow.gateway.batches.runner import Runner
+from terraflow.gateway.exchange import Declared
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.turns import LONG_BYTES
+from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room
+from terraflow.ports.store import KeyHolder, StoreUnavailable
+
+UPLOADS_MAX = 4
+"""Files and inline batches that are read from their connections at once: their bytes are in memory then."""
+RETRY_S = 60
+"""When to come back after there was no room: batches last minutes."""
+PAGE = 16
+"""Lines that are read at a time when results are sent."""
+OUTPUT, ERRORS = "-output", "-errors"
+
+
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of what is handed in. The defaults and their reasons stand in `app.settings`."""
+
+    items_max: int
+    bytes_max: int
+    line_bytes_max: int
+    values_max: int
+    open_max: int
+    stored_bytes_max: int
+    keep_s: int
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch as it was asked for: `window_s` seconds are written `window`; the endpoint None is the lines' own."""
+
+    endpoint: str | None = None
+    input_file: str | None = None
+    window: str = "24h"
+    window_s: int = 86_400
+    metadata: bytes = b""
+
+
+class ResultFile(msgspec.Struct, frozen=True):
+    """The results of a batch that has ended: the completed items' lines, or those of the others."""
+
+    batch: Batch
+    completed: bool
+
+    @property
+    def id(self) -> str:
+        """Its id as a file."""
+        return self.batch.id.replace("batch_", "file-") + (OUTPUT if self.completed else ERRORS)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its lines."""
+        return self.batch.output_bytes if self.completed else self.batch.error_bytes
+
+
+def result_files(batch: Batch) -> tuple[str | None, str | None]:
+    """The ids of a batch's output and error file; None for one that is not there, or not yet."""
+    ended = batch.status in ENDED
+    output = ResultFile(batch, True).id if ended and batch.completed else None
+    errors = ResultFile(batch, False).id if ended and batch.failed else None
+    return output, errors
+
+
+class Batches:
+    """The desk. `uploads` is held while a body is read and kept."""
+
+    def __init__(self, plane: Plane, store: BatchStore, limits: BatchLimits, runner: Runner) -> None:
+        self.limits = limits
+        self.runner = runner
+        self.uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self._plane = plane
+        self._store = store
+        self._one = asyncio.Lock()
+
+    async def keep(self, caller: KeyHolder, name: str, data: bytes) -> BatchFile | Refuse:
+        """A file to make a batch of; QUEUE_SHED without room."""
+        now = self._plane.clock.now()
+        file = BatchFile(
+            id=self._plane.ids.request_id().replace("req_", "file-"),
+            tenant=caller.tenant,
+            application=caller.application,
+            name=name,
+            size_bytes=len(data),
+            created_at=now,
+            expires_at=Instant(now + self.limits.keep_s * MICRO),
+        )
+        kept = await self._store.keep_file(file, data, self.limits.stored_bytes_max)
+        return file if kept else _no_room()
+
+    async def file(self, caller: KeyHolder, file_id: str) -> BatchFile | ResultFile | None:
+        """A file by its id."""
+        now = self._plane.clock.now()
+        named, dash, word = file_id.removeprefix("file-").partition("-")
+        if not dash:
+            return await self._store.find_file(caller.tenant, caller.application, file_id, now)
+        batch = await self._store.find_batch(caller.tenant, caller.application, "batch_" + named, now)
+        if batch is None or file_id not in result_files(batch):
+            return None
+        return ResultFile(batch, dash + word == OUTPUT)
+
+    async def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
+        """The bytes of a file, a piece at a time."""
+        if isinstance(file, BatchFile):
+            no = 0
+            while (piece := await self._store.read_piece(file, no)) is not None:
+                yield piece
+                no += 1
+            return
+        after = -1
+        while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=PAGE):
+            after = found[-1][0]
+            yield b"".join(line for _, line in found)
+
+    async def drop(self, caller: KeyHolder, file_id: str) -> bool:
+        """Erase an uploaded file. A batch made of it has lines of its own. Results go with their batch's time."""
+        return await self._store.drop_file(caller.tenant, caller.application, file_id, self._plane.clock.now())
+
+    async def create_of_file(self, caller: KeyHolder, declared: Declared, asked: Asked) -> Batch | Refuse:
+        """A batch of an uploaded file; what `create` says, or INVALID_REQUEST when there is none."""
+        assert asked.input_file is not None
+        file = await self.file(caller, asked.input_file)
+        if not isinstance(file, BatchFile):
+            return _wrong("input_file_id", "must be a file that this application uploaded")
+        async with self._one:
+            data = b"".join([piece async for piece in self.pieces(file)])
+            return await self._create(caller, declared, asked, data)
+
+    async def create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
+        """A batch of these lines; INVALID_REQUEST, DUPLICATE_CUSTOM_ID, UNKNOWN_WORKLOAD, BATCH_REQUIRES_P3,
+        BUNDLE_INVALID, or QUEUE_SHED without room."""
+        async with self._one:
+            return await self._create(caller, declared, asked, data)
+
+    async def _create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
+        reading = await self._read(data, asked.endpoint)
+        if isinstance(reading, Refuse):
+            return reading
+        now = self._plane.clock.now()
+        bundle = self._plane.bundles.active()
+        if type(bundle) is not Bundle:
+            return Refuse(reason=Governed.BUNDLE_INVALID)
+        for model in reading.models:
+            refuse = above_p3(bundle, caller, declared.workload, model, now)
+            if refuse is not None:
+                return refuse
+        assert reading.endpoint is not None
+        batch = Batch(
+            id=self._plane.ids.request_id().replace("req_", "batch_"),
+            tenant=caller.tenant,
+            application=caller.application,
+            key_id=caller.key_id,
+            endpoint=reading.endpoint,
+            input_file=asked.input_file,
+            workload=declared.workload,
+            data_class=None if declared.data_class is None else declared.data_class.label,
+            sensitive_types=tuple(sorted(declared.sensitive_types)),
+            window=asked.window,
+            metadata=asked.metadata,
+            created_at=now,
+            expires_at=Instant(now + asked.window_s * MICRO),
+        )
+        room = Room(open_max=self.limits.open_max, bytes_max=self.limits.stored_bytes_max)
+        try:
+            made = await self._store.open_batch(batch, reading.items, room)
+        except StoreUnavailable:
+            self.runner.add(batch, troubled=True)
+            raise
+        if made is None:
+            return _no_room()
+        self.runner.add(made)
+        return made
+
+    async def _read(self, data: bytes, endpoint: str | None) -> Reading | Refuse:
+        """The lines of a batch, some a turn of the loop."""
+        limits = self.limits
+        if data.count(b"\n") + (not data.endswith(b"\n")) > limits.items_max:
+            return _wrong("lines", f"must be at most {limits.items_max}")
+        reading = Reading(endpoint, frozenset(ENDPOINTS), limits.line_bytes_max, limits.values_max)
+        some: list[bytes] = []
+        size, first = 0, 1
+        lines = data.split(b"\n")
+        for no, line in enumerate(lines, 1):
+            some.append(line)
+            size += len(line)
+            if size < LONG_BYTES and no < len(lines):
+                continue
+            refuse = await self._plane.turns.take(partial(reading.take, some, first))
+            if refuse is not None:
+                return refuse
+            some, size, first = [], 0, no + 1
+        if not reading.items:
+            return _wrong("lines", "must be at least one")
+        return reading
+
+    async def find(self, caller: KeyHolder, batch_id: str) -> Batch | Refuse:
+        """A batch as it stands; BATCH_NOT_FOUND."""
+        now = self._plane.clock.now()
+        found = await self._store.find_batch(caller.tenant, caller.application, batch_id, now)
+        return Refuse(reason=ModelApi.BATCH_NOT_FOUND) if found is None else found
+
+    async def page(self, caller: KeyHolder, after: str | None, limit: int) -> tuple[Sequence[Batch], bool] | Refuse:
+        """Batches newest first, behind the one named `after`, and whether there are more; BATCH_NOT_FOUND."""
+        behind = None if after is None else await self.find(caller, after)
+        if isinstance(behind, Refuse):
+            return behind
+        now = self._plane.clock.now()
+        found = await self._store.list_batches(caller.tenant, caller.application, behind, limit + 1, now)
+        return found[:limit], len(found) > limit
+
+    async def cancel(self, caller: KeyHolder, batch_id: str) -> Batch | Refuse:
+        """The batch, which takes no further item; one that is ending or has ended stays as it is. BATCH_NOT_FOUND."""
+        batch = await self.find(caller, batch_id)
+        if isinstance(batch, Refuse) or batch.status is not BatchStatus.IN_PROGRESS:
+            return batch
+        await self._store.cancel_batch(batch, self._plane.clock.now())
+        found = await self.find(caller, batch_id)
+        if isinstance(found, Batch):
+            self.runner.changed(found)
+        return found
+
+
+def _no_room() -> Refuse:
+    return Refuse(reason=Governed.QUEUE_SHED, detail="batches", retry_after_s=RETRY_S)
+
+
+def _wrong(field: str, rule: str) -> Refuse:
+    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))

@@ -1,0 +1,167 @@
+"""One item of a batch, run as a governed request of its own.
+
+1. It goes through the pipeline like any request, under an idempotency key that no caller can send; its answer is stored
+   with its outcome, in one transaction, so that a crash afterwards loses neither.
+2. What a crash left is decided by the record alone. Without a leaf nothing was called, and the item may run. With an
+   outcome it has ended as the outcome says, with the stored answer if there was one; it never runs again.
+3. A refusal that says what the plane lacks at the moment, before anything was called, is no result: the item may run
+   later. LATER lists these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+import msgspec
+
+from terraflow.contracts.bundle import Bundle
+from terraflow.contracts.resolve import resolve
+from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.reasons import reason as reason_of
+from terraflow.core.types import DATA_CLASSES, MICRO, SENSITIVE_TYPES, Instant, Priority, RequestId
+from terraflow.evidence import record
+from terraflow.gateway.batches import lines
+from terraflow.gateway.exchange import Closed, Declared, Exchange
+from terraflow.gateway.kept import decode as decode_kept
+from terraflow.gateway.mouths.anthropic_messages import MESSAGES
+from terraflow.gateway.mouths.errors import ungoverned_status
+from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.openai_chat import CHAT
+from terraflow.gateway.pipeline import govern
+from terraflow.gateway.plane import Plane
+from terraflow.gateway.turns import LONG_BYTES
+from terraflow.ports.batches import Batch, BatchItem
+from terraflow.ports.store import KeyHolder
+
+ENDPOINTS: Mapping[str, Mouth] = MappingProxyType({"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES})
+"""What a batch's lines may be for, and the mouth that reads and answers them."""
+
+LATER = frozenset(
+    (
+        Governed.RATE_LIMITED,
+        Governed.QUEUE_SHED,
+        Governed.TENANT_QUEUE_LIMIT,
+        Governed.TIER_NOT_AVAILABLE,
+        Governed.DEADLINE_EXPIRED,
+        Governed.BUNDLE_INVALID,
+        Governed.BUNDLE_EXPIRED,
+        Governed.EVIDENCE_UNAVAILABLE,
+    )
+)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How an item ended: its line."""
+
+    completed: bool
+    line: bytes
+
+
+class Later(msgspec.Struct, frozen=True):
+    """It did nothing, and may run again."""
+
+    retry_after_s: int | None = None
+
+
+def key_of(batch: Batch, no: int) -> str:
+    """The idempotency key of an item: no header can hold its second character."""
+    return f"batch\n{batch.id}\n{no}"
+
+
+def digest_of_key(batch: Batch, no: int) -> str:
+    """The same key as the store knows it."""
+    return hashlib.sha256(key_of(batch, no).encode()).hexdigest()
+
+
+def above_p3(bundle: Bundle, caller: KeyHolder, workload: str | None, model: str | None, now: Instant) -> Refuse | None:
+    """BATCH_REQUIRES_P3 when the workload that these name has another priority, UNKNOWN_WORKLOAD when there is none.
+    Any other refusal is each item's own."""
+    found = resolve(bundle, caller.tenant, caller.application, workload, model, now)
+    if isinstance(found, Refuse):
+        return found if found.reason is Governed.UNKNOWN_WORKLOAD else None
+    return None if found.workload.priority is Priority.P3 else Refuse(reason=ModelApi.BATCH_REQUIRES_P3)
+
+
+async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, deadline_ms_max: int) -> Result | Later:
+    """Run an item that was taken as `item.request_id`."""
+    assert item.request_id is not None and item.data is not None
+    mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
+    caller = KeyHolder(batch.tenant, batch.application, batch.key_id)
+    body = bytes(given.body)
+    parse = partial(mouth.parse, body, values_max)
+    request = parse() if len(body) < LONG_BYTES else await plane.turns.take(parse)
+    if not isinstance(request, Refuse) and request.stream:
+        problem = Problem(field="stream", rule="is not for batches")
+        request = Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
+    bundle = plane.bundles.active()
+    if not isinstance(request, Refuse) and type(bundle) is Bundle:
+        # A bundle that came since may have changed the workload's priority.
+        refuse = above_p3(bundle, caller, batch.workload, request.model, plane.clock.now())
+        if refuse is not None and refuse.reason is ModelApi.BATCH_REQUIRES_P3:
+            request = refuse
+    if isinstance(request, Refuse):
+        plane.telemetry.turned_away(request, item.request_id, caller)
+        status = ungoverned_status(request)
+        shown = mouth.ungoverned_error(request, item.request_id)
+        return Result(False, lines.answered(item.request_id, given.custom_id, status, shown))
+    started = plane.clock.monotonic()
+    x = Exchange(
+        request_id=RequestId(item.request_id),
+        mouth=mouth.name,
+        caller=caller,
+        declared=Declared(
+            workload=batch.workload,
+            data_class=None if batch.data_class is None else DATA_CLASSES[batch.data_class],
+            sensitive_types=frozenset(SENSITIVE_TYPES[name] for name in batch.sensitive_types),
+            idempotency_key=key_of(batch, item.no),
+        ),
+        request=request,
+        body_digest=hashlib.sha256(body).hexdigest(),
+        received_at=plane.clock.now(),
+        started=started,
+        deadline=started + deadline_ms_max / 1000,
+    )
+    closed = await govern(plane, x)
+    assert closed is not None
+    if may_run_later(closed.reason, closed.detail, called=x.attempts_opened > 0):
+        return Later(closed.retry_after_s)
+    return _result(mouth, closed, given.custom_id, x.received_at)
+
+
+def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
+    """Whether an item that ended so may run again (rule 3)."""
+    return not called and (reason in LATER or (reason is Governed.INTERNAL_ERROR and detail == "plane_stopped"))
+
+
+def from_record(batch: Batch, item: BatchItem, outcome: record.Outcome, kept: bytes | None, now: Instant) -> Result:
+    """The result of an item whose request has ended without its line (rule 2); `kept` is its stored answer."""
+    assert item.request_id is not None and item.data is not None
+    mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
+    answer = None if kept is None else decode_kept(kept)
+    closed = Closed(
+        request_id=item.request_id,
+        reason=Governed(outcome.reason_code),
+        status=outcome.status,
+        reasons=tuple(Governed(code) for code in outcome.reasons),
+        detail=outcome.detail or "",
+        capability=outcome.capability,
+        cost=outcome.cost_micro_usd,
+        answer=None if answer is None else answer.answer,
+    )
+    if answer is None and outcome.status < 400:
+        gone = Governed.IDEMPOTENCY_REPLAY_NO_CONTENT
+        original = {"original_request_id": item.request_id, "original_reason_code": outcome.reason_code}
+        closed = msgspec.structs.replace(
+            closed, reason=gone, status=reason_of(gone).status or 409, reasons=(gone,), details=original
+        )
+    return _result(mouth, closed, given.custom_id, now)
+
+
+def _result(mouth: Mouth, closed: Closed, custom_id: str, at: Instant) -> Result:
+    completed = closed.answer is not None
+    body = mouth.render(closed, at // MICRO) if completed else mouth.governed_error(closed)
+    return Result(completed, lines.answered(closed.request_id, custom_id, closed.status, body))

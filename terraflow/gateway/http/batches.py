@@ -1,0 +1,292 @@
+"""The routes of batches and of the files that they are made of, in the shape of OpenAI's.
+
+1. `POST /v1/batches` takes OpenAI's object that names a file, or, as `application/jsonl`, the lines themselves.
+2. What the workload's headers declare on it holds for every item. Headers that belong to one request are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.strict_json import BadJson, parse_json
+from terraflow.core.types import MICRO
+from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, result_files
+from terraflow.gateway.batches.item import ENDPOINTS
+from terraflow.gateway.exchange import Declared
+from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
+from terraflow.gateway.http.head import Head, invalid_request, parse_declared
+from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
+from terraflow.gateway.http.replies import request_id_headers
+from terraflow.gateway.http.wire import Reply, Stalled
+from terraflow.ports.batches import Batch, BatchFile, BatchStatus
+
+FORM_BYTES = 16 * 1024
+"""What a form has beside its file."""
+PAGE, PAGE_MAX = 20, 100
+
+_JSONL = re.compile(
+    rb"application/(?:jsonl|x-ndjson|x-jsonlines)\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE
+)
+_LINES = b"application/jsonl"
+_WINDOW = re.compile(r"([1-9][0-9]{0,4})([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600}
+_WINDOW_MAX_S = 86_400
+_FIELDS = frozenset(("input_file_id", "endpoint", "completion_window", "metadata"))
+_ID = re.compile(r"[a-z]{1,8}[_-][0-9a-f]{32}(?:-[a-z]{1,8})?")
+_QUERY = re.compile(r"(?P<name>limit|after)=(?P<value>[A-Za-z0-9_-]{1,64})")
+_METADATA = {"pairs": 16, "name": 64, "value": 512}
+
+_encode = msgspec.json.Encoder().encode
+
+Handler = Callable[[Batches, ServiceLimits, Arrived], Awaitable[Reply | Refuse | None]]
+"""Answers a request of a route of this module."""
+
+
+# Files.
+
+
+async def upload(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`POST /v1/files`: a form with `purpose` and `file`."""
+    boundary = boundary_of(arrived.head.values.get(b"content-type"))
+    if boundary is None:
+        return invalid_request("content-type", "must be multipart/form-data with a boundary")
+    if arrived.head.values.get(b"content-encoding", b"identity") != b"identity":
+        return invalid_request("content-encoding", "must be absent: bodies are sent uncompressed")
+    async with desk.uploads:
+        raw = await read_body(arrived.wire, desk.limits.bytes_max + FORM_BYTES, limits.body_timeout_s)
+        form = raw if isinstance(raw, Refuse) else parse_form(raw, boundary)
+        if isinstance(form, Refuse):
+            return form
+        file = _file_of(form, desk.limits.bytes_max)
+        if isinstance(file, Refuse):
+            return file
+        kept = await desk.keep(arrived.caller, file.filename or "", file.data)
+    return kept if isinstance(kept, Refuse) else _ok(_file(kept), arrived)
+
+
+def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
+    if form.keys() != {"purpose", "file"}:
+        return invalid_request("body", "must be a form with the fields purpose and file, and no other")
+    if form["purpose"].data != b"batch":
+        return invalid_request("purpose", "must be batch")
+    file = form["file"]
+    if file.filename is None or len(file.filename) > 255:
+        return invalid_request("file", "must be a file with a name of at most 255 characters")
+    if not 1 <= len(file.data) <= bytes_max:
+        return invalid_request("file", f"must have 1 to {bytes_max} bytes")
+    return file
+
+
+async def file(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`GET /v1/files/{id}`."""
+    found = await _found(desk, arrived)
+    return found if isinstance(found, Refuse) else _ok(_file(found), arrived)
+
+
+async def content(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`GET /v1/files/{id}/content`: the bytes, as a stream."""
+    found = Refuse(reason=ModelApi.NOT_FOUND) if arrived.wire.method == "HEAD" else await _found(desk, arrived)
+    if isinstance(found, Refuse):
+        return found
+    wire, named = arrived.wire, request_id_headers(arrived.mouth, arrived.request_id)
+    last = b""
+    started = False
+    try:
+        async for piece in desk.pieces(found):
+            if last and not started:
+                wire.start_stream(200, [(b"content-type", _LINES), *named], limits.deadline_ms_max / 1000)
+                started = True
+            if last and piece:
+                await wire.send_event(last)
+            last = piece or last
+    except Stalled:
+        return Refuse(reason=Governed.DEADLINE_EXPIRED)
+    if not started:
+        return Reply(200, named, last, _LINES)
+    wire.end_stream(last)
+    return None
+
+
+async def drop(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`DELETE /v1/files/{id}`: an uploaded file is erased; the files of results go with their batch."""
+    if not await desk.drop(arrived.caller, arrived.argument):
+        return Refuse(reason=ModelApi.NOT_FOUND)
+    return _ok({"id": arrived.argument, "object": "file", "deleted": True}, arrived)
+
+
+async def _found(desk: Batches, arrived: Arrived) -> BatchFile | ResultFile | Refuse:
+    found = await desk.file(arrived.caller, arrived.argument) if _ID.fullmatch(arrived.argument) else None
+    return Refuse(reason=ModelApi.NOT_FOUND) if found is None else found
+
+
+def _file(file: BatchFile | ResultFile) -> dict[str, Any]:
+    if isinstance(file, BatchFile):
+        name, purpose, created, expires = file.name, "batch", file.created_at, file.expires_at
+    else:
+        assert file.batch.ended_at is not None and file.batch.erase_at is not None
+        word = "output" if file.completed else "errors"
+        name, purpose = f"{file.batch.id}_{word}.jsonl", "batch_output"
+        created, expires = file.batch.ended_at, file.batch.erase_at
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.size_bytes,
+        "created_at": created // MICRO,
+        "expires_at": expires // MICRO,
+        "filename": name,
+        "purpose": purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+# Batches.
+
+
+async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`POST /v1/batches`."""
+    values = arrived.head.values
+    inline = _JSONL.fullmatch(values.get(b"content-type", b"")) is not None
+    declared = _declared(Head({k: v for k, v in values.items() if k != b"content-type"}) if inline else arrived.head)
+    if isinstance(declared, Refuse):
+        return declared
+    if inline:
+        async with desk.uploads:
+            raw = await read_body(arrived.wire, desk.limits.bytes_max, limits.body_timeout_s)
+            if isinstance(raw, Refuse):
+                return raw
+            made = await desk.create(arrived.caller, declared, Asked(), raw)
+        return made if isinstance(made, Refuse) else _ok(_batch(made), arrived)
+    raw = await read_body(arrived.wire, limits.body_bytes_max, limits.body_timeout_s)
+    asked = raw if isinstance(raw, Refuse) else _asked(raw)
+    if isinstance(asked, Refuse):
+        return asked
+    made = await desk.create_of_file(arrived.caller, declared, asked)
+    return made if isinstance(made, Refuse) else _ok(_batch(made), arrived)
+
+
+def _declared(head: Head) -> Declared | Refuse:
+    for name in (b"idempotency-key", b"x-terraflow-deadline-ms", b"x-terraflow-run-id", b"x-terraflow-run-budget-usd"):
+        if name in head.values:
+            return invalid_request(name.decode(), "is not for batches")
+    return parse_declared(head)
+
+
+def _asked(raw: bytes) -> Asked | Refuse:
+    try:
+        body = parse_json(raw, nodes_max=1_000)
+    except BadJson as bad:
+        return invalid_request("body", bad.rule)
+    if type(body) is not dict or not body.keys() <= _FIELDS:
+        return invalid_request("body", "must be an object of input_file_id, endpoint, completion_window and metadata")
+    file_id, endpoint = body.get("input_file_id"), body.get("endpoint")
+    if type(file_id) is not str or _ID.fullmatch(file_id) is None:
+        return invalid_request("input_file_id", "must be a file that this application uploaded")
+    if type(endpoint) is not str or endpoint not in ENDPOINTS:
+        return invalid_request("endpoint", "must be one of " + ", ".join(ENDPOINTS))
+    window = body.get("completion_window", "24h")
+    found = _WINDOW.fullmatch(window) if type(window) is str else None
+    window_s = 0 if found is None else int(found[1]) * _SECONDS[found[2]]
+    if not 0 < window_s <= _WINDOW_MAX_S:
+        return invalid_request("completion_window", "must be a time up to 24h, such as 90s, 30m or 24h")
+    metadata = body.get("metadata")
+    if metadata is not None and not _is_metadata(metadata):
+        return invalid_request("metadata", "must be at most 16 texts of 512 characters, by names of 64")
+    return Asked(
+        endpoint=endpoint,
+        input_file=file_id,
+        window=window,
+        window_s=window_s,
+        metadata=b"" if metadata is None else _encode(metadata),
+    )
+
+
+def _is_metadata(given: object) -> bool:
+    return (
+        type(given) is dict
+        and len(given) <= _METADATA["pairs"]
+        and all(
+            len(name) <= _METADATA["name"] and type(value) is str and len(value) <= _METADATA["value"]
+            for name, value in given.items()
+        )
+    )
+
+
+async def batch(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`GET /v1/batches/{id}`."""
+    found = await desk.find(arrived.caller, arrived.argument)
+    return found if isinstance(found, Refuse) else _ok(_batch(found), arrived)
+
+
+async def batches(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`GET /v1/batches?limit=…&after=…`: newest first."""
+    query = _query(arrived.wire.raw_query)
+    if isinstance(query, Refuse):
+        return query
+    limit, after = query
+    page = await desk.page(arrived.caller, after, limit)
+    if isinstance(page, Refuse):
+        return page
+    listed, more = page
+    ids = [one.id for one in listed]
+    ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": more}
+    return _ok({"object": "list", "data": [_batch(one) for one in listed], **ends}, arrived)
+
+
+def _query(raw: bytes) -> tuple[int, str | None] | Refuse:
+    said: dict[str, str] = {}
+    for pair in raw.decode("latin-1").split("&") if raw else ():
+        found = _QUERY.fullmatch(pair)
+        if found is None or found["name"] in said:
+            return invalid_request("query", "must hold limit and after, each at most once")
+        said[found["name"]] = found["value"]
+    limit = said.get("limit", str(PAGE))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= PAGE_MAX:
+        return invalid_request("limit", f"must be 1 to {PAGE_MAX}")
+    return int(limit), said.get("after")
+
+
+async def cancel(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+    """`POST /v1/batches/{id}/cancel`."""
+    found = await desk.cancel(arrived.caller, arrived.argument)
+    return found if isinstance(found, Refuse) else _ok(_batch(found), arrived)
+
+
+def _batch(batch: Batch) -> dict[str, Any]:
+    output, errors = result_files(batch)
+
+    def at(instant: int | None, status: BatchStatus | None = None) -> int | None:
+        return None if instant is None or status not in (None, batch.status) else instant // MICRO
+
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": None,
+        "input_file_id": batch.input_file or "",
+        "completion_window": batch.window,
+        "status": batch.status.value,
+        "output_file_id": output,
+        "error_file_id": errors,
+        "created_at": at(batch.created_at),
+        "in_progress_at": at(batch.in_progress_at),
+        "expires_at": at(batch.expires_at),
+        "finalizing_at": at(batch.finalizing_at),
+        "completed_at": at(batch.ended_at, BatchStatus.COMPLETED),
+        "failed_at": at(batch.ended_at, BatchStatus.FAILED),
+        "expired_at": at(batch.ended_at, BatchStatus.EXPIRED),
+        "cancelling_at": at(batch.cancelling_at),
+        "cancelled_at": at(batch.ended_at, BatchStatus.CANCELLED),
+        "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
+        "metadata": msgspec.Raw(batch.metadata) if batch.metadata else None,
+    }
+
+
+def _ok(body: dict[str, Any], arrived: Arrived) -> Reply:
+    return Reply(200, request_id_headers(arrived.mouth, arrived.request_id), _encode(body))

@@ -1,0 +1,168 @@
+"""The runner of batches where the store fails at a verb, where tenants share it, and where an answer is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from terraflow.core.reasons import Governed
+from terraflow.gateway.batches.desk import Asked
+from terraflow.gateway.exchange import Declared
+from terraflow.ports.batches import Batch, BatchStatus
+from terraflow.ports.store import KeyHolder, StoreUnavailable
+from tests.harness import bundle
+from tests.harness.batches import joined, line
+from tests.harness.bundle import purpose, sim
+from tests.harness.inside import Inside, plane_inside
+
+ACME, UMBRA = (KeyHolder(tenant, "web", "key_1") for tenant in ("acme", "umbra"))
+SLOW: dict[str, Any] = {"latency_ms": 30}
+
+
+class Failing:
+    """The real store of batches, one verb of which fails the first time, before its effect or after it."""
+
+    def __init__(self, real: Any, verb: str, *, effect: bool, meanwhile: Callable[[], Any] | None = None) -> None:
+        self._real = real
+        self._verb = verb
+        self._effect = effect
+        self._meanwhile = meanwhile
+        self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._real, name)
+        if name != self._verb or self.failed:
+            return real
+
+        async def fail(*args: Any, **named: Any) -> Any:
+            self.failed += 1
+            if self._effect:
+                await real(*args, **named)
+            if self._meanwhile is not None:
+                await self._meanwhile()
+            raise StoreUnavailable("the disk is gone")
+
+        return fail
+
+
+def document(*, tenants: bool = False) -> dict[str, Any]:
+    purposes = [purpose("night", sim("a", SLOW), priority=3)]
+    if tenants:
+        purposes.append(purpose("theirs", sim("b", SLOW), tenant="umbra", priority=3))
+    return bundle.document(*purposes)
+
+
+async def begin(plane: Inside, caller: KeyHolder, *lines: Any) -> Batch:
+    made = await plane.parts.service.desk.create(caller, Declared(), Asked(), joined(lines))
+    assert isinstance(made, Batch)
+    return made
+
+
+async def ended(plane: Inside, batch: Batch, caller: KeyHolder = ACME) -> Batch:
+    async with asyncio.timeout(15):
+        while True:
+            found = await plane.parts.service.desk.find(caller, batch.id)
+            assert isinstance(found, Batch)
+            if found.ended_at is not None:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def results(plane: Inside, batch: Batch, *, completed: bool) -> list[dict[str, Any]]:
+    store = plane.parts.batches._store
+    found = await store.results(batch, completed=completed, after=-1, limit=1_000)
+    return [json.loads(each) for _, each in found]
+
+
+@pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize("verb", ["take_item", "end_item", "queued_items", "finalize_batch", "end_batch"])
+async def test_a_verb_that_fails_costs_no_item_and_runs_none_twice(verb: str, effect: bool, tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document()) as plane:
+        runner: Any = plane.parts.batches
+        failing = runner._store = Failing(runner._store, verb, effect=effect)
+        batch = await ended(plane, await begin(plane, ACME, *(line(f"{no}") for no in range(20))))
+        assert failing.failed
+        assert (batch.status, batch.completed, batch.failed) == (BatchStatus.COMPLETED, 20, 0)
+        found = await results(plane, batch, completed=True)
+        assert len({each["custom_id"] for each in found}) == 20
+        assert plane.upstream_calls == 20
+        for each in found:
+            outcome = await plane.parts.store.find_entries("acme", "web", each["response"]["request_id"])
+            assert [entry.kind for entry in outcome] == ["intent", "outcome"]
+            assert each["response"]["body"]["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_an_item_that_could_not_be_returned_runs_later(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        runner: Any = plane.parts.batches
+        failing = runner._store = Failing(runner._store, "return_item", effect=False)
+        sheds = iter([Governed.QUEUE_SHED])
+        admission: Any = plane.parts.plane.admission
+        enter = admission.enter
+
+        async def full(*args: Any) -> Any:
+            if next(sheds, None) is None:
+                return await enter(*args)
+            raise StoreUnavailable("evidence is gone")
+
+        admission.enter = full
+        batch = await ended(plane, await begin(plane, ACME, line("a"), line("b")))
+        assert failing.failed
+        assert (batch.completed, batch.failed, plane.upstream_calls) == (2, 0, 2)
+
+
+async def test_an_answer_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document()) as plane:
+        runner: Any = plane.parts.batches
+
+        async def erase() -> None:
+            plane.parts.store._database.writer.execute("DELETE FROM answer")  # type: ignore[attr-defined]
+
+        runner._store = Failing(runner._store, "end_item", effect=False, meanwhile=erase)
+        batch = await ended(plane, await begin(plane, ACME, line("a")))
+        assert (batch.completed, batch.failed, plane.upstream_calls) == (0, 1, 1)
+        [result] = await results(plane, batch, completed=False)
+        facts = result["response"]["body"]["terraflow"]
+        assert result["response"]["status_code"] == 409
+        assert facts["reason_code"] == Governed.IDEMPOTENCY_REPLAY_NO_CONTENT
+        assert facts["details"]["original_request_id"] == result["response"]["request_id"]
+
+
+async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document()) as plane:
+        desk: Any = plane.parts.service.desk
+        desk._store = Failing(desk._store, "open_batch", effect=True)
+        with pytest.raises(StoreUnavailable):
+            await begin(plane, ACME, line("a"))
+        [opened], _ = await desk.page(ACME, None, 9)
+        assert (await ended(plane, opened)).status is BatchStatus.FAILED
+        assert plane.upstream_calls == 0
+
+
+async def test_no_tenant_waits_for_anothers_batch(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document(tenants=True), batch_running_max=4) as plane:
+        large = await begin(plane, ACME, *(line(f"{no}") for no in range(100)))
+        await asyncio.sleep(0.1)
+        small = await begin(plane, UMBRA, *(line(f"{no}", "theirs") for no in range(10)))
+        await ended(plane, small, UMBRA)
+        found = await plane.parts.service.desk.find(ACME, large.id)
+        assert isinstance(found, Batch) and found.completed < 60
+        running = await plane.parts.batches._store.running_items(found)
+        assert len(running) <= 4
+        await ended(plane, large)
+
+
+async def test_no_more_items_run_at_once_than_may(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document(), batch_running_max=3) as plane:
+        for _ in range(3):
+            await begin(plane, ACME, *(line(f"{no}") for no in range(12)))
+        most = 0
+        while await plane.parts.batches._store.open_batches():
+            most = max(most, len(plane.parts.plane.running))
+            await asyncio.sleep(0.005)
+        assert most == 3
