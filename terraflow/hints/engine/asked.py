@@ -68,7 +68,7 @@ def parse(body: bytes, *, chat: bool, tokens: Tokens, output_tokens: int) -> Ask
     for. Raises Refused."""
     try:
         asked = _BODY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise Refused(str(fault)) from None
     if asked.n not in (None, 1):
         raise Refused("n is 1 here")

@@ -158,7 +158,7 @@ class Front:
     async def _set_faults(self, request: web.Request) -> web.Response:
         try:
             faults = msgspec.json.decode(await request.read(), type=Faults)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             return _json(refusal(str(fault), "BadRequestError", 400), 400)
         for publisher in self._publishers:
             publisher.faults = faults

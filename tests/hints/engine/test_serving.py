@@ -138,8 +138,9 @@ async def test_what_is_no_request_is_refused_as_engines_refuse() -> None:
         assert (await engine.chat(messages=[{"content": "x"}]))["status"] == 400
         image = [{"type": "image_url", "image_url": {"url": "x"}}]
         assert (await engine.chat(messages=[{"role": "user", "content": image}]))["status"] == 400
-        async with engine.http.post("/v1/chat/completions", data=b"{") as answer:
-            assert answer.status == 400
+        for body in (b"{", b'{"a":' * 50_000):
+            async with engine.http.post("/v1/chat/completions", data=body) as answer:
+                assert answer.status == 400
         async with engine.http.post("/faults", json={}) as answer:
             assert answer.status == 404, "faults are not there unless asked for"
 
