@@ -181,7 +181,7 @@ def _output(content: Any, *, structured: bool) -> Any:
         return content
     try:
         _decode(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return content
     return msgspec.Raw(content.encode())
 
