@@ -29,6 +29,22 @@ TIMEOUT_S = 10.0
 DATE = b"Sun, 06 Nov 1994 08:49:37 GMT"
 
 
+LENIENCIES = dict.fromkeys(
+    (
+        "lenient_headers",
+        "lenient_chunked_length",
+        "lenient_transfer_encoding",
+        "lenient_version",
+        "lenient_optional_lf_after_cr",
+        "lenient_optional_cr_before_lf",
+        "lenient_optional_crlf_after_chunk",
+        "lenient_spaces_after_chunk_size",
+    ),
+    True,
+)
+"""What llhttp can be told to let pass."""
+
+
 class Answerer:
     """Says what it received. `/unread` answers without reading; `/held` waits until it is let go; `/stream/N/SIZE`
     sends N events; `/broken` breaks its stream off; `/fails` raises."""
@@ -93,9 +109,11 @@ class Answerer:
 
 
 class Edge:
-    """A listening socket in a thread. A context manager."""
+    """A listening socket in a thread, `lenient` with a parser that lets pass what it can. A context manager."""
 
-    def __init__(self, *, keep_alive_s: int = 75, connections_max: int = 100, address_max: int = 100) -> None:
+    def __init__(
+        self, *, keep_alive_s: int = 75, connections_max: int = 100, address_max: int = 100, lenient: bool = False
+    ) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edge")
         self.answerer = Answerer()
@@ -111,6 +129,7 @@ class Edge:
             server_header=False,
             timeout_keep_alive=keep_alive_s,
         )
+        self._lenient = lenient
         self.places = Places(connections_max, address_max, lambda _: False)
         self.port = 0
 
@@ -128,7 +147,10 @@ class Edge:
         return listener
 
     def _opened(self, peer: Peer, lost: Callable[[], None]) -> EdgeProtocol:
-        return EdgeProtocol(config=self._config, server_state=self.state, app_state={}, peer=peer, lost=lost)
+        made = EdgeProtocol(config=self._config, server_state=self.state, app_state={}, peer=peer, lost=lost)
+        if self._lenient:
+            made.parser.set_dangerous_leniencies(**LENIENCIES)
+        return made
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(TIMEOUT_S)
