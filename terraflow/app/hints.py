@@ -231,6 +231,9 @@ class RunningHints:
             await write_snapshot(path, self.live.index, self._clock, feeds_at)
         except OSError as trouble:
             log.error("the snapshot %s cannot be written: %s", path, trouble.strerror or trouble)
+        except Exception as trouble:
+            # It is written at the end, too, where what else is to be ended must not wait for it.
+            log.error("the snapshot %s cannot be written", path, exc_info=trouble)
 
 
 async def open_hints(

@@ -23,6 +23,8 @@ from terraflow.hints.events.parse import PAYLOAD_BYTES_MAX
 
 SEQUENCE_BYTES = 8
 END = (1 << 64) - 1
+SEQUENCE_MAX = (1 << 63) - 1
+"""Engines count from 0: what is beyond is no sequence, and what follows it would be none that can be kept."""
 TURN_S = 0.002
 """How long messages are taken in before others get their turn; one of thousands of blocks takes some ms more."""
 RECONNECT_MS = (100, 10_000)
@@ -73,7 +75,7 @@ class Subscription:
                 except zmq.Again:
                     break
                 message = parse_message(frames)
-                if message is None:
+                if message is None or message.sequence > SEQUENCE_MAX:
                     self.malformed += 1
                 else:
                     take(message)
@@ -126,6 +128,8 @@ async def replay(
                 return False
             if message.sequence == END:
                 return True
+            if message.sequence > SEQUENCE_MAX:
+                return False
             if not take(message):
                 return False
     except zmq.ZMQError:

@@ -267,6 +267,18 @@ async def test_a_feed_that_fails_stops_no_other_and_begins_anew(publisher, caplo
     await other.close()
 
 
+@pytest.mark.parametrize("sequence", [END_SEQUENCE, END_SEQUENCE - 1, 1 << 63])
+async def test_what_is_no_sequence_moves_nothing_and_the_state_can_be_kept(publisher, sequence):
+    running = Running(settings(publisher, replay_endpoint=None))
+    await running.connected(0)
+    await publisher.publish(batch(stored(1)), sequence=sequence)
+    await publisher.publish(batch(stored(2)))
+    await running.until(lambda: running.holds(keys(2)) == 1 and running.number("malformed") == 1)
+    assert running.number("gaps") == 0
+    assert msgspec.msgpack.encode(await running.feeds.state())
+    await running.close()
+
+
 async def test_many_feeds_have_their_sockets(publisher, monkeypatch):
     monkeypatch.setattr(module, "SOCKETS", 1)
     running = Running(*(settings(publisher, f"r{number}") for number in range(8)))
