@@ -120,17 +120,19 @@ class Batches:
         return ResultFile(batch, dash + word == OUTPUT)
 
     async def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
-        """The bytes of a file, a piece at a time."""
+        """The bytes of a file, a piece at a time; the loop goes round between them."""
         if isinstance(file, BatchFile):
             no = 0
             while (piece := await self._store.read_piece(file, no)) is not None:
                 yield piece
                 no += 1
+                await asyncio.sleep(0)
             return
         after = -1
         while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=PAGE):
             after = found[-1][0]
             yield b"".join(line for _, line in found)
+            await asyncio.sleep(0)
 
     async def drop(self, caller: KeyHolder, file_id: str) -> bool:
         """Erase an uploaded file. A batch made of it has lines of its own. Results go with their batch's time."""

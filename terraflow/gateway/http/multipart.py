@@ -40,27 +40,27 @@ def boundary_of(content_type: bytes | None) -> bytes | None:
 
 def parse_form(body: bytes, boundary: bytes) -> dict[str, Part] | Refuse:
     """The fields by their names, each given once; INVALID_REQUEST."""
-    start = b"--" + boundary
-    if not body.startswith(start) or body.count(b"\r\n" + start) > PARTS_MAX:
-        return _MALFORMED
-    *parts, last = body[len(start) :].split(b"\r\n" + start)
-    if last.rstrip(b"\r\n") != b"--":
+    start, between = b"--" + boundary, b"\r\n--" + boundary
+    if not body.startswith(start):
         return _MALFORMED
     form: dict[str, Part] = {}
-    for raw in parts:
-        read = _part(raw)
+    at = len(start)
+    while len(form) < PARTS_MAX and (end := body.find(between, at)) >= 0:
+        read = _part(body, at, end)
         if read is None or read[0] in form:
             return _MALFORMED
         form[read[0]] = read[1]
-    return form
+        at = end + len(between)
+    return form if body[at : at + 5] in (b"--", b"--\r\n") else _MALFORMED
 
 
-def _part(raw: bytes) -> tuple[str, Part] | None:
-    end = raw.find(b"\r\n\r\n", 0, PART_HEAD_MAX)
-    if end < 0 or not raw.startswith(b"\r\n"):
+def _part(body: bytes, start: int, end: int) -> tuple[str, Part] | None:
+    """The field between two places of the body, whose bytes are copied once."""
+    head_end = body.find(b"\r\n\r\n", start, min(end, start + PART_HEAD_MAX))
+    if head_end < 0 or not body.startswith(b"\r\n", start):
         return None
     said: dict[bytes, bytes] = {}
-    for line in raw[2:end].split(b"\r\n"):
+    for line in body[start + 2 : head_end].split(b"\r\n"):
         name, colon, value = line.partition(b":")
         if not colon or name.lower() in said:
             return None
@@ -76,4 +76,4 @@ def _part(raw: bytes) -> tuple[str, Part] | None:
         filename = None if file is None else re.sub(rb"\\(.)", rb"\1", file[1]).decode()
     except UnicodeDecodeError:
         return None
-    return name_text, Part(filename, raw[end + 4 :])
+    return name_text, Part(filename, body[head_end + 4 : end])
