@@ -104,9 +104,9 @@ class PolicyFolder:
         """Hand on every change until cancelled or `stop` is set; never raises for what is in the folder."""
         stop = stop or asyncio.Event()
         while not stop.is_set():
-            await self.look()
-            real = self._state[0] if self._state is not None else None
             try:
+                await self.look()
+                real = self._state[0] if self._state is not None else None
                 async for _ in awatch(
                     self._folder,
                     watch_filter=None,
@@ -121,6 +121,11 @@ class PolicyFolder:
                     if self._state is not None and self._state[0] != real and not self._is_configmap():
                         break
             except OSError:
+                await _wait(stop, self._look_every_s)
+            except Exception as fault:
+                # A fault of ours is told, and what it kept from being put in force is tried again.
+                self._state = None
+                log.error("looking at the policies of %s failed", self._folder, exc_info=fault)
                 await _wait(stop, self._look_every_s)
 
     def _is_configmap(self) -> bool:

@@ -206,6 +206,25 @@ async def test_a_folder_that_comes_back_just_as_it_was(tmp_path: Path) -> None:
         await told.in_force({"a": 1})
 
 
+async def test_a_fault_ends_no_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "a.yaml", policy("a", 1))
+    told, faults = Told(), [LookupError("planted")]
+
+    def adopt(policies: Policies) -> None:
+        if faults:
+            raise faults.pop()
+        told.adopt(policies)
+
+    watched = PolicyFolder(tmp_path, adopt, look_every_s=0.05)
+    task = asyncio.create_task(watched.watch())
+    await told.until(lambda: bool(told.adopted))
+    assert tokens(told.adopted[0]) == {"a": 1}
+    assert "planted" in caplog.text
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_watch_ends_when_told_to(tmp_path: Path) -> None:
     stop = asyncio.Event()
     watched = PolicyFolder(tmp_path, lambda _: None)
