@@ -75,8 +75,12 @@ class TokenPrefixes:
         if size > most_s * self._bytes_per_s:
             self._bytes_per_s *= FORGETS
             return content
+        try:
+            taking = asyncio.get_running_loop().run_in_executor(self._threads, self._take, document)
+        except RuntimeError:
+            # No thread is to be had.
+            return content
         self._running += 1
-        taking = asyncio.get_running_loop().run_in_executor(self._threads, self._take, document)
         taking.add_done_callback(self._ended)
         done, _ = await asyncio.wait((taking,), timeout=most_s)
         if not done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -94,3 +95,15 @@ async def test_a_long_prompt_is_not_begun_when_it_cannot_be_done_in_time() -> No
     assert (await found(made, 20_000, 0.005)).scheme == SCHEME
     assert slow.asked == 0
     assert (await found(made, 300, 5.0)).scheme == "vllm"
+
+
+async def test_without_a_thread_to_be_had_a_prompt_is_known_by_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = prefixes(Slow(0.0))
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refuse)
+        for _ in range(2 * THREADS):
+            assert (await found(made, 400)).scheme == SCHEME
+    assert (await found(made, 400, 5.0)).scheme == "vllm"
