@@ -1,8 +1,9 @@
 """`terraflow hints subscribe`: a process beside an engine that tells a hints server what the engine caches.
 
 Reads the engine's KV events over ZeroMQ, asks for replays, and sends ReportCacheState and PublishEvent of the public
-contract. On standard error one line shows how it goes (a terminal), or a line a minute (a log); with `--json` every
-counter goes to standard output as a JSON line, at intervals and at the end. Ends with SIGTERM or SIGINT.
+contract. Standard error has a line for each change as it happens (connected, refused, lost, healed) and, every
+`--interval-s`, one for how it goes; with `--json` every counter goes to standard output instead, as a JSON line, at
+those intervals and at the end. Ends with SIGTERM or SIGINT.
 Exit codes: 0 ended as told, 2 cannot be: an option or a file that is none.
 """
 
@@ -13,16 +14,13 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
-    from terraflow.hints.feed.feeds import Feeds
-    from terraflow.hints.feed.remote import RemoteSink, Target
+    from terraflow.hints.feed.remote import Target
     from terraflow.hints.feed.settings import FeedSettings
-
-LOG_EVERY_S = 60.0
 
 
 def command(
@@ -49,13 +47,23 @@ def command(
     cert_file: Annotated[Path | None, typer.Option(help="PEM of our own certificate; with --key-file.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="PEM of its key.")] = None,
     blocks_max: Annotated[int, typer.Option(min=1, help="Blocks that may wait for the server.")] = 1_000_000,
-    interval_s: Annotated[float, typer.Option(min=0.1, help="How often it says how it goes.")] = 10.0,
+    interval_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="How often it says how it goes; default: 10 with --json, 60 in a log, 1 at a terminal. Changes are"
+            " said at once.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every counter as JSON, one line at a time.")] = False,
 ) -> None:
     """Tell a hints server what an engine caches, until SIGTERM."""
     import msgspec
     import uvloop
 
+    from terraflow.app.grpc_noise import quiet_grpc
+
+    quiet_grpc()
     from terraflow.hints.feed.settings import FeedSettings
 
     given: dict[str, object] = {
@@ -112,72 +120,80 @@ def _target(
 ) -> Target:
     from terraflow.hints.feed.remote import Target
 
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        _end(f"--server {server} is no HOST:PORT, such as hints.internal:50051")
     if (cert_file is None) != (key_file is None):
         _end("--cert-file and --key-file go together")
     token = _read("--token-file", token_file)
-    if token is not None and not tls and server.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
+    if token is not None and not tls and host not in ("127.0.0.1", "localhost", "[::1]"):
         _end("a token in plaintext to another machine: use --tls or --ca-file")
+    shown = None if token is None else token.decode("ascii", "replace").strip()
+    if shown is not None and not (shown and shown.isascii() and shown.isprintable()):
+        _end(f"--token-file {token_file} holds no token; `terraflow hints token` makes one")
+    ca = _read("--ca-file", ca_file)
+    _check_pem(ca, ca_file, cert_file, key_file)
     return Target(
         address=server,
-        token=None if token is None else token.decode("ascii", "replace").strip(),
+        token=shown,
         tls=tls,
-        ca=_read("--ca-file", ca_file),
+        ca=ca,
         certificate=_read("--cert-file", cert_file),
         key=_read("--key-file", key_file),
     )
 
 
-async def _run(settings: FeedSettings, target: Target, blocks_max: int, interval_s: float, as_json: bool) -> None:
-    from terraflow import __version__
-    from terraflow.hints.feed.feeds import Feeds
-    from terraflow.hints.feed.remote import RemoteSink
+def _check_pem(ca: bytes | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None) -> None:
+    """gRPC takes whatever a file holds, and fails at each call."""
+    import ssl
 
-    sink = RemoteSink(target, blocks_max=blocks_max)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if ca is not None:
+            context.load_verify_locations(cadata=ca.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        _end(f"--ca-file {ca_file} holds no certificate: give the PEM file of who signed the server's")
+    try:
+        if cert_file is not None and key_file is not None:
+            context.load_cert_chain(cert_file, key_file)
+    except OSError as error:
+        _end(f"--cert-file {cert_file} and --key-file {key_file} are no certificate and its key: {error.strerror}")
+
+
+async def _run(
+    settings: FeedSettings, target: Target, blocks_max: int, interval_s: float | None, as_json: bool
+) -> None:
+    from terraflow import __version__
+    from terraflow.cli.hints_subscribe_lines import counted, show, write_changes
+    from terraflow.hints.feed.feeds import Feeds
+    from terraflow.hints.feed.remote import Greeting, RemoteSink
+
+    write_changes()
+    print(
+        f"hints subscribe: hears {settings.endpoint} as {settings.name}, tells {target.address}",
+        file=sys.stderr,
+        flush=True,
+    )
+    greeting = Greeting(settings.tenant, settings.model, next(iter(settings.ranks.values()), settings.replica))
+    sink = RemoteSink(target, greeting=greeting, blocks_max=blocks_max)
     feeds = Feeds([settings], sink, client_version=f"terraflow/{__version__}")
     sink.tell_anew = feeds.tell_anew
     loop = asyncio.get_running_loop()
     parts = [
         loop.create_task(feeds.run()),
         loop.create_task(sink.run()),
-        loop.create_task(_show(feeds, sink, interval_s, as_json)),
+        loop.create_task(show(feeds, sink, interval_s, as_json)),
     ]
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     waiting = loop.create_task(ended.wait())
     done, _ = await asyncio.wait((waiting, *parts), return_when=asyncio.FIRST_COMPLETED)
+    last = counted(feeds, sink)
     for part in (waiting, *parts):
         part.cancel()
     await asyncio.gather(waiting, *parts, return_exceptions=True)
     if as_json:
-        print(json.dumps(_counted(feeds, sink)), flush=True)
+        print(json.dumps(last), flush=True)
     for part in done:
         part.result()
-
-
-def _counted(feeds: Feeds, sink: RemoteSink) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "states": {replica: str(state) for replica, state in feeds.states().items()},
-        "feed": next(iter(feeds.numbers().values())),
-        "server": {**msgspec.structs.asdict(sink.counters), "waiting": sink.waiting, "last_error": sink.last_error},
-    }
-
-
-async def _show(feeds: Feeds, sink: RemoteSink, interval_s: float, as_json: bool) -> None:
-    terminal = sys.stderr.isatty()
-    while True:
-        await asyncio.sleep(interval_s if as_json else 1.0 if terminal else LOG_EVERY_S)
-        if as_json:
-            print(json.dumps(_counted(feeds, sink)), flush=True)
-            continue
-        counted, sent = next(iter(feeds.numbers().values())), sink.counters
-        states = ", ".join(f"{replica} {state}" for replica, state in feeds.states().items())
-        line = (
-            f"{states}: {counted.get('batches', 0)} batches, {sent.blocks_reported} blocks reported,"
-            f" {sent.blocks_evicted} evicted, {counted.get('gaps', 0)} gaps, {sink.waiting} waiting"
-        )
-        if sink.last_error:
-            line += f"; the server does not answer: {sink.last_error}"
-        print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)

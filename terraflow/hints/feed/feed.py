@@ -98,7 +98,7 @@ class Feed:
         self._heard_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._fault: asyncio.Future[None] | None = None
-        self._telling = Telling(settings.name)
+        self._telling = Telling(f"feed {settings.name}")
         self._page_trouble = ""
         for kept in () if state is None else state.sources:
             mapped = self._mapping()

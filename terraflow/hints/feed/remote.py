@@ -6,11 +6,17 @@
 3. The contract has no word for *degraded*. A replica in doubt is withdrawn with ALL_CLEARED: a server that ranks it in
    full would send prompts after blocks that nobody vouches for, and what it lacks costs a cache miss. What comes after
    is reported as it comes; when the doubt is over, all that is known is reported again.
+4. The server is greeted before anything is sent, and again after every failure, with an eviction of nothing: a wrong
+   address, a bad token and a wrong certificate show at once, and nothing is told anew to a server that is not there.
+5. Whether it answers, and what it says, is logged when it changes. A refusal is an answer: it is told in the server's
+   own words, and waited for like silence, longer each time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -19,6 +25,7 @@ import grpc
 import grpc.aio
 import msgspec
 
+from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire import inferencecache_pb2_grpc as rpc
 from terraflow.hints.words import Entry, Report, Scope, Stats
@@ -30,10 +37,28 @@ UPDATE_BLOCKS_MAX = 4_096
 EVENTS_AT_ONCE = 32
 AGAIN_S = (0.2, 30.0)
 DEADLINE_S = 30.0
+GREETING_S = 5.0
+
+_UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+"""What gRPC says itself; every other code is the server's word."""
+_REFUSES = "refuses"
+
+# fmt: off
+REMEDIES: tuple[tuple[str, str], ...] = (
+    ("CERTIFICATE_VERIFY_FAILED",           "its certificate does not verify: give who signed it with --ca-file"),
+    ("Hostname Verification Check",         "its certificate is for another name: give the name it is for in --server"),
+    ("WRONG_VERSION_NUMBER",                "it does not speak TLS: leave out --tls and --ca-file"),
+    ("Socket closed",                       "it hangs up: if it speaks TLS, give --tls or --ca-file, and --cert-file"
+                                            " where it wants a certificate"),
+    ("http1.x",                             "something else answers there: give the gRPC port"),
+    ("CERTIFICATE_REQUIRED",                "it wants a certificate: give --cert-file and --key-file"),
+)
+# fmt: on
+"""What stands in gRPC's own words, and what to do then."""
 
 
 class Counters(msgspec.Struct, kw_only=True):
-    """What has been sent."""
+    """What has been sent. `calls_failed` had no answer; `refused` were answered with a refusal."""
 
     updates: int = 0
     blocks_reported: int = 0
@@ -73,6 +98,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 Message = pb.CacheStateUpdate | pb.CacheEvent
 
 
+class Greeting(msgspec.Struct, frozen=True):
+    """As whom the server is greeted (rule 4)."""
+
+    tenant: str
+    model: str
+    replica: str
+
+
 class _Waiting:
     __slots__ = ("blocks", "message")
 
@@ -84,19 +117,34 @@ class _Waiting:
 class RemoteSink:
     """Sends what feeds write. `run` serves it until cancelled."""
 
-    def __init__(self, target: Target, *, blocks_max: int = 1_000_000, again_s: float = AGAIN_S[0]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        greeting: Greeting | None = None,
+        blocks_max: int = 1_000_000,
+        again_s: float = AGAIN_S[0],
+    ) -> None:
         self.counters = Counters()
         self.last_error = ""
+        """Why the server cannot be told, in one sentence; empty while it can."""
+        self.answered = False
+        """Whether it has ever answered."""
         self.tell_anew: Callable[[str | None], None] = lambda replica: None
         """Set by who runs the feeds: clears a replica, or all, and writes everything known of it to this sink."""
         self._target = target
+        self._greeting = greeting
+        self._greeted = greeting is None
+        self._unsent = False
+        """The last error was of what was sent, and a greeting that passes is not its end."""
+        self._telling = Telling(f"the hints server {target.address}")
         self._blocks_max = blocks_max
         self._again_s = again_s
         self._queue: deque[_Waiting] = deque()
         self._blocks = 0
         self._wake = asyncio.Event()
         self._resync = False
-        self._telling = False
+        self._anew = False
         self._withdrawn: set[str] = set()
         self._metadata = None if target.token is None else (("authorization", f"Bearer {target.token}"),)
 
@@ -109,7 +157,7 @@ class RemoteSink:
 
     def ingest(self, report: Report) -> None:
         """It holds these blocks."""
-        if self._telling and report.replica in self._withdrawn:
+        if self._anew and report.replica in self._withdrawn:
             return
         for prefixes, blocks in _prefixes(report.entries):
             update = pb.CacheStateUpdate(
@@ -190,30 +238,73 @@ class RemoteSink:
         async with self._target.channel() as channel:
             stub = rpc.InferenceCacheStub(channel)  # type: ignore[no-untyped-call]
             while True:
-                if not self._queue and not self._resync:
+                if self._greeted and not self._queue and not self._resync:
                     self._wake.clear()
                     await self._wake.wait()
                 try:
-                    await self._send(stub)
-                    waits_s = self._again_s
-                    self.last_error = ""
+                    await self._greet(stub)
+                    # What waits has all gone: of several replicas one may be refused and the others not.
+                    if await self._send(stub) and not self._queue:
+                        waits_s = self._again_s
+                        self._well()
                 except (grpc.aio.AioRpcError, TimeoutError) as error:
-                    self.counters.calls_failed += 1
-                    self.last_error = (
-                        error.code().name if isinstance(error, grpc.aio.AioRpcError) else "no answer in time"
-                    )
-                    self._drop()
+                    self._ill(error)
+                    self._unsent = self._greeted
+                    if self._greeted:
+                        self._drop()
+                    self._greeted = self._greeting is None
                     await asyncio.sleep(waits_s)
                     waits_s = min(waits_s * 2, AGAIN_S[1])
 
-    async def _send(self, stub: rpc.InferenceCacheStub) -> None:
+    async def _greet(self, stub: rpc.InferenceCacheStub) -> None:
+        """Rule 4. A token for some of an engine's ranks alone may not greet for it, and may report all the same."""
+        greeting = self._greeting
+        if self._greeted or greeting is None:
+            return
+        event = self._event(pb.CacheEvent.PREFIX_EVICTED, greeting.tenant, greeting.model, greeting.replica)
+        try:
+            await stub.PublishEvent(event, metadata=self._metadata, timeout=GREETING_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.PERMISSION_DENIED:
+                raise
+            self._ill(error)
+        else:
+            if not self._unsent or not self.last_error.startswith(_REFUSES):
+                self._well()
+        self._greeted = True
+
+    def _well(self) -> None:
+        if self.last_error or not self.answered:
+            self._telling.say(logging.INFO, "answers")
+        self.answered, self.last_error, self._unsent = True, "", False
+
+    def _ill(self, error: grpc.aio.AioRpcError | TimeoutError) -> None:
+        answered, why = _why(error)
+        if answered:
+            self.answered = True
+            self.counters.refused += 1
+        else:
+            self.counters.calls_failed += 1
+        if why != self.last_error:
+            self.last_error = why
+            self._telling.say(logging.WARNING, why)
+
+    async def _send(self, stub: rpc.InferenceCacheStub) -> bool:
+        """Send what waits first; whether the server was told something."""
         if self._resync:
             self._tell_everything()
-            return
+        if not self._queue:
+            return False
         updates = self._run(lambda message: isinstance(message, pb.CacheStateUpdate), UPDATES_MAX)
         if updates:
             sent = [one.message for one in updates]
-            acks = [await stub.ReportCacheState(iter(sent), metadata=self._metadata, timeout=DEADLINE_S)]
+            call = stub.ReportCacheState(metadata=self._metadata, timeout=DEADLINE_S)
+            # A call that has ended takes no more, and says why when it is awaited.
+            with contextlib.suppress(asyncio.InvalidStateError):
+                for message in sent:
+                    await call.write(message)
+            await call.done_writing()
+            acks = [await call]
             self.counters.updates += len(sent)
             self.counters.blocks_reported += sum(one.blocks for one in updates)
         else:
@@ -224,16 +315,17 @@ class RemoteSink:
             self.counters.blocks_evicted += evictions
             self.counters.clears += len(events) - evictions
         self.counters.refused += sum(1 for ack in acks if not ack.accepted)
+        return True
 
     def _tell_everything(self) -> None:
         """Rule 2: what is withdrawn stays so."""
         self.counters.resyncs += 1
         self._drop()
-        self._telling = True
+        self._anew = True
         try:
             self.tell_anew(None)
         finally:
-            self._telling = self._resync = False
+            self._anew = self._resync = False
 
     def _run(self, alike: Callable[[Message], bool], most: int) -> list[_Waiting]:
         """What waits first, as far as it may go together."""
@@ -246,6 +338,21 @@ class RemoteSink:
         one = self._queue.popleft()
         self._blocks -= one.blocks
         return one
+
+
+def _why(error: grpc.aio.AioRpcError | TimeoutError) -> tuple[bool, str]:
+    """Whether the server has answered, and what is wrong, in one sentence."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return False, "does not answer in time"
+    code, details = error.code(), " ".join((error.details() or "").split())[:SHOWN_MAX]
+    if code not in _UNANSWERED:
+        return True, f"{_REFUSES}: {code.name}: {details}"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return False, "does not answer in time"
+    remedy = next((remedy for mark, remedy in REMEDIES if mark in details), "")
+    # What gRPC puts before the reason is the same for every one.
+    reason = details.rpartition("last error: ")[2]
+    return False, f"does not answer: {remedy or reason or code.name}"
 
 
 def _is_eviction(message: Message) -> bool:

@@ -2,7 +2,8 @@
 
 1. A flapping engine, or one that misses an event a second, writes no more than `LINES_MAX` lines at once and one every
    `LINE_EVERY_S` after that; how many were left out stands in the next one.
-2. Lines hold the feed's own names, addresses of the settings and numbers: nothing that an engine has sent.
+2. Lines hold names and addresses of the settings, numbers, and a server's reason for a refusal: nothing that an engine
+   has sent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ log = logging.getLogger("terraflow.hints.feed")
 
 LINES_MAX = 12
 LINE_EVERY_S = 15.0
+SHOWN_MAX = 300
+"""Characters of another's words that a line shows."""
 
 
 class Stood(NamedTuple):
@@ -63,10 +66,10 @@ def changes(before: Stood, now: Stood, asks: bool) -> Iterator[tuple[int, str]]:
 
 
 class Telling:
-    """One feed's lines."""
+    """The lines of one feed, or of one server; each begins with who it is."""
 
-    def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
+    def __init__(self, who: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._who = who
         self._now = now
         self._lines = float(LINES_MAX)
         self._at = now()
@@ -83,4 +86,4 @@ class Telling:
         self._lines -= 1
         more = f" ({self._left_out} lines of it were left out)" if self._left_out else ""
         self._left_out = 0
-        log.log(level, "feed %s: %s%s", self._name, said, more)
+        log.log(level, "%s: %s%s", self._who, said, more)

@@ -17,6 +17,7 @@ class Told(rpc.InferenceCacheServicer):
         self.held: dict[str, dict[tuple[str, bytes], tuple[int, int]]] = {}
         self.stats: dict[str, pb.ReplicaStats] = {}
         self.order: list[str] = []
+        self.greeted = 0
         self.metadata: set[tuple[str, str]] = set()
         self.server = grpc.aio.server()
         self.port = 0
@@ -50,6 +51,9 @@ class Told(rpc.InferenceCacheServicer):
         return pb.Ack(accepted=True)
 
     async def PublishEvent(self, event: pb.CacheEvent, context: grpc.aio.ServicerContext) -> pb.Ack:
+        if event.type == pb.CacheEvent.PREFIX_EVICTED and not event.prefix_hash:
+            self.greeted += 1
+            return pb.Ack(accepted=True)
         held = self.held.setdefault(event.replica_id, {})
         if event.type == pb.CacheEvent.ALL_CLEARED:
             self.order.append("clear")

@@ -146,9 +146,15 @@ async def test_the_command_relays_and_tells_its_counters():
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
+    assert process.returncode == 0
+    said = [line.removeprefix("hints subscribe: ") for line in err.decode().splitlines()]
+    assert said[0] == f"hears {publisher.endpoint} as t/m/r, tells 127.0.0.1:{server.port}"
+    assert set(said[1:]) == {
+        f"the hints server 127.0.0.1:{server.port}: answers",
+        f"feed t/m/r: connected to {publisher.endpoint}",
+    }
     last = json.loads(out.splitlines()[-1])
-    assert last["states"] == {"r": "in sequence"}
+    assert (last["states"], last["connected"], server.greeted) == ({"r": "in sequence"}, True, 1)
     assert (last["server"]["blocks_reported"], last["feed"]["batches"]) == (3, 2)
     await publisher.close()
     await server.stop()

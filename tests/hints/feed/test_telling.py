@@ -128,7 +128,7 @@ async def test_a_restart_is_told_and_a_missing_replay_endpoint_is_named(said):
 
 def test_a_flapping_engine_writes_few_lines_and_says_how_many_were_left_out(said):
     now = [0.0]
-    telling = Telling("f", lambda: now[0])
+    telling = Telling("feed f", lambda: now[0])
     for _ in range(1_000):
         telling.say(logging.INFO, "flap")
     assert len(said.records) == LINES_MAX
