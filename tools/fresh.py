@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.pages import bundle, commands, detectors, reasons, settings, wire
+from tools.pages import bundle, commands, detectors, openapi, reasons, settings, wire
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,6 +33,7 @@ PAGES = (
     Page("docs/reference/settings.md", settings.page),
     Page("docs/reference/hints-settings.md", settings.hints_page),
     Page("docs/reference/cli.md", commands.page),
+    Page("docs/reference/openapi.json", openapi.text),
     Page("docs/detectors.md", detectors.page),
     *(Page(path, text) for path, text in wire.TEXTS),
 )

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,7 @@ from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
-from terraflow.gateway.http import acts, batches, reads
+from terraflow.gateway.http import acts, batches, openapi, reads
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import invalid_request, parse_declared, parse_head
@@ -118,6 +119,8 @@ class Service:
         path = wire.raw_path.decode("ascii")
         if path == "/healthz" or path == "/readyz":
             return _health(None if path == "/healthz" else self.unready())
+        if path == "/openapi.json" and wire.method in ("GET", "HEAD"):
+            return Reply(200, [], await asyncio.to_thread(openapi.document, frozenset(ROUTES)))
         if path == "/metrics":
             return await scrape(self._metrics, wire.method, head)
         if not path.startswith("/v1/"):

@@ -30,7 +30,7 @@ from terraflow.ports.upstream import Usage
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-_SAME = ("messages", "tools", "tool_choice", "temperature", "top_p", "stop", "seed", "reasoning_effort")
+SHARED = ("messages", "tools", "tool_choice", "temperature", "top_p", "stop", "seed", "reasoning_effort")
 """Fields that chat has under the same name."""
 
 
@@ -102,7 +102,7 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> Declaring | Refuse:
 
 def _document(body: Body) -> dict[str, Any]:
     """The chat body that says the same."""
-    given = {field: value for field in _SAME if (value := getattr(body, field)) is not None}
+    given = {field: value for field in SHARED if (value := getattr(body, field)) is not None}
     if body.input is not None:
         given["messages"] = [{"role": "user", "content": body.input}]
     if body.output_schema is not None:

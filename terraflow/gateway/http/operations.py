@@ -1,0 +1,177 @@
+"""The routes of `/v1` as `openapi` describes them: a row a route.
+
+A new route is a row of `service.ROUTES` and a row here; the document cannot be made with one of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from terraflow.core.reasons import Governed, ModelApi
+from terraflow.gateway.batches.item import ENDPOINTS
+from terraflow.gateway.http import shapes
+
+Json = dict[str, Any]
+Code = Governed | ModelApi
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One route.
+
+    `body` names the schema of a JSON body, `bodies` are those of other types; `answer` None is JSON lines. `errors` are
+    the codes beside those of every route; a `mouth` has all governed ones. `example` is of the body. `accepted` says
+    that it may answer 202, too, `declares` that the headers which declare something are read.
+    """
+
+    summary: str
+    answer: type[msgspec.Struct] | None
+    body: str | None = None
+    bodies: Mapping[str, Json] = {}
+    query: Mapping[str, Json] = {}
+    errors: Sequence[Code] = ()
+    mouth: bool = False
+    streams: bool = False
+    anthropic: bool = False
+    accepted: bool = False
+    declares: bool = False
+    example: Any = None
+
+
+_DECLARED = (ModelApi.INVALID_DATA_CLASS, ModelApi.INVALID_DEADLINE, ModelApi.INVALID_SENSITIVE_TYPE)
+_FORM: Json = {
+    "type": "object",
+    "required": ["purpose", "file"],
+    "properties": {"purpose": {"enum": ["batch"]}, "file": {"type": "string", "contentMediaType": "application/jsonl"}},
+    "additionalProperties": False,
+}
+_BATCH: Json = {
+    "type": "object",
+    "required": ["input_file_id", "endpoint"],
+    "properties": {
+        "input_file_id": {"type": "string"},
+        "endpoint": {"enum": list(ENDPOINTS)},
+        "completion_window": {"type": "string", "pattern": "^[1-9][0-9]{0,4}[smh]$", "default": "24h"},
+        "metadata": {
+            "anyOf": [
+                {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string", "maxLength": 512}},
+                {"type": "null"},
+            ]
+        },
+    },
+    "additionalProperties": False,
+}
+_LINES: Json = {"type": "string", "description": "One request a line: custom_id, method, url, body."}
+_HELLO = [{"role": "user", "content": "How many moons has Mars?"}]
+_INVOCATION = {
+    "workload": "starter-assistant",
+    "input": "How many moons has Mars?",
+    "data_class": "internal",
+    "output_schema": {"type": "object", "properties": {"moons": {"type": "integer"}}, "required": ["moons"]},
+    "deadline_ms": 20_000,
+    "run": {"id": "nightly:7", "budget_usd": "2.50"},
+}
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", "/v1/chat/completions"): Operation(
+        summary="A governed chat completion, in OpenAI's shape",
+        body="Chat.ChatBody",
+        answer=shapes.ChatAnswer,
+        errors=_DECLARED,
+        mouth=True,
+        streams=True,
+        example={"model": "starter-assistant", "messages": _HELLO},
+    ),
+    ("POST", "/v1/invocations"): Operation(
+        summary="A governed answer, in the plane's own shape",
+        body="Invocation.Body",
+        answer=shapes.InvocationAnswer,
+        errors=_DECLARED,
+        mouth=True,
+        example=_INVOCATION,
+    ),
+    ("POST", "/v1/messages"): Operation(
+        summary="A governed message, in Anthropic's shape",
+        body="Messages.MessagesBody",
+        answer=shapes.MessageAnswer,
+        errors=_DECLARED,
+        mouth=True,
+        streams=True,
+        anthropic=True,
+        example={"model": "starter-assistant", "max_tokens": 100, "messages": _HELLO},
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        summary="An estimate of a message's input tokens",
+        body="Messages.CountedBody",
+        answer=shapes.TokenCount,
+        errors=_DECLARED,
+        anthropic=True,
+        example={"messages": _HELLO},
+    ),
+    ("GET", "/v1/models"): Operation(
+        summary="The workloads that the key may call, and their capabilities",
+        answer=shapes.ModelList,
+        errors=(Governed.BUNDLE_INVALID,),
+    ),
+    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=(Governed.BUNDLE_INVALID,)),
+    ("GET", "/v1/evidence/*"): Operation(
+        summary="What was recorded of a request",
+        answer=shapes.EvidenceAnswer,
+        errors=(ModelApi.EVIDENCE_NOT_FOUND,),
+    ),
+    ("GET", "/v1/reviews/*"): Operation(
+        summary="A held answer; no contract can hold one yet",
+        answer=shapes.InvocationAnswer,
+        errors=(ModelApi.REVIEW_NOT_FOUND,),
+    ),
+    ("DELETE", "/v1/requests/*"): Operation(
+        summary="End a request that is under way",
+        answer=shapes.Cancelled,
+        errors=(ModelApi.REQUEST_NOT_FOUND,),
+        accepted=True,
+    ),
+    ("POST", "/v1/files"): Operation(
+        summary="Upload a batch's lines",
+        bodies={"multipart/form-data": _FORM},
+        answer=shapes.File,
+        errors=(Governed.QUEUE_SHED,),
+    ),
+    ("GET", "/v1/files/*"): Operation(summary="A file", answer=shapes.File),
+    ("DELETE", "/v1/files/*"): Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted),
+    ("GET", "/v1/files/*/content"): Operation(
+        summary="A file's bytes", answer=None, errors=(Governed.DEADLINE_EXPIRED,)
+    ),
+    ("POST", "/v1/batches"): Operation(
+        summary="Many requests of a P3 workload, of a file or inline",
+        bodies={"application/json": _BATCH, "application/jsonl": _LINES},
+        answer=shapes.Batch,
+        errors=(
+            *_DECLARED,
+            ModelApi.BATCH_REQUIRES_P3,
+            ModelApi.DUPLICATE_CUSTOM_ID,
+            Governed.UNKNOWN_WORKLOAD,
+            Governed.BUNDLE_INVALID,
+            Governed.QUEUE_SHED,
+        ),
+        declares=True,
+    ),
+    ("GET", "/v1/batches"): Operation(
+        summary="The application's batches, newest first",
+        answer=shapes.BatchList,
+        errors=(ModelApi.BATCH_NOT_FOUND,),
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "after": {"type": "string"}},
+    ),
+    ("GET", "/v1/batches/*"): Operation(summary="A batch", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)),
+    ("POST", "/v1/batches/*/cancel"): Operation(
+        summary="Let a batch take no further request", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)
+    ),
+    ("POST", "/v1/requests/*/feedback"): Operation(
+        summary="Say how good a request's answer was",
+        body="Feedback",
+        answer=shapes.FeedbackAnswer,
+        errors=(ModelApi.REQUEST_NOT_FOUND, *_DECLARED),
+        example={"rating": "down", "score": 20, "labels": ["incorrect", "slow"]},
+    ),
+}
