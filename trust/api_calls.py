@@ -26,8 +26,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from terraflow.core.reasons import Governed, ModelApi, reason
+from terraflow.gateway.http.service import ROUTES
 from tests.harness import bundle
-from tests.harness.api_calls import KEY, PREFIX, SAMPLES, ApiCall, api_call
+from tests.harness.api_calls import KEY, NIGHTLY, PREFIX, ApiCall, api_call, kind_of
+from tests.harness.batches import answer_key
 from tests.harness.bundle import purpose, remote, sim
 from tests.harness.folder import DataFolder
 from tests.harness.plane import Plane
@@ -37,9 +39,9 @@ from tests.providers.vendor import Reply, says
 CALLERS = 12
 ANSWER_S = 20.0
 IDS_KEPT = 200
-WORKLOADS = {"quick": "fast", "unwell": "vendor", "whole": "checked"}
-SERVED = (*SAMPLES, "/v1/models", "/v1/models/*", "/v1/evidence/*", "/healthz", "/readyz")
-"""Routes that must have answered with a success: where none does, nothing is shown."""
+WORKLOADS = {"quick": "fast", "unwell": "vendor", "whole": "checked", NIGHTLY: "slow"}
+NEVER_SERVED = frozenset((("GET", "/v1/reviews/*"), ("DELETE", "/v1/requests/*")))
+"""There is no review, and no request is under way for long enough to be cancelled."""
 VENDOR_SECRET = f"{PREFIX}-of-a-vendor"
 CREDENTIAL = f"{PREFIX}-credential"
 METRICS_TOKEN = f"{PREFIX}-of-a-scraper"
@@ -59,8 +61,11 @@ def problem(call: ApiCall, answer: Answer) -> str | None:
     """What is wrong with an answer."""
     if answer.status >= 500 and answer.status not in (503, 504):
         return f"was answered {answer.status}"
-    if call.secret.encode() in answer.raw or VENDOR_SECRET.encode() in answer.raw:
+    own = answer.status == 200 and call.route.startswith(("/v1/batches", "/v1/files"))
+    if (call.secret.encode() in answer.raw and not own) or VENDOR_SECRET.encode() in answer.raw:
         return "was answered with a secret"
+    if answer.status >= 400 and PREFIX.encode() in answer.raw:
+        return "was refused with a secret of another"
     if answer.status < 400 or call.method == "HEAD":
         return None
     try:
@@ -138,20 +143,26 @@ class Asked:
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
-        self.served: Counter[str] = Counter()
-        self.ids: list[str] = []
+        self.served: Counter[tuple[str, str]] = Counter()
+        self.ids: dict[str, list[str]] = {"model": ["fast"]}
         self.problems: list[str] = []
 
     def heard(self, call: ApiCall, answer: Answer) -> None:
         """Judge an answer, and keep the id of its request."""
         self.statuses[answer.status] += 1
-        self.served[call.route] += answer.status == 200
+        self.served[call.method, call.route] += answer.status == 200
         found = problem(call, answer)
         if found is not None:
             self.problems.append(f"call {call.number} ({call.method} {call.route}) {found}")
         if "x-terraflow-reason" in answer.headers:
-            self.ids.append(answer.headers["x-terraflow-request-id"])
-            del self.ids[:-IDS_KEPT]
+            self._known("req", answer.headers["x-terraflow-request-id"])
+        elif answer.status == 200 and (call.method, call.route) in (("POST", "/v1/files"), ("POST", "/v1/batches")):
+            self._known(kind_of(call.route), json.loads(answer.body)["id"])
+
+    def _known(self, kind: str, made: str) -> None:
+        ids = self.ids.setdefault(kind, [])
+        ids.append(made)
+        del ids[:-IDS_KEPT]
 
 
 async def ask_all(port: int, keys: Sequence[bytes], numbers: Iterator[int], asked: Asked) -> None:
@@ -212,7 +223,13 @@ async def prove(folder: Path, count: int, seed: int) -> tuple[Asked, list[str]]:
         keys = [data.issue_key().encode() for _ in range(2)]
         token = folder.with_name("metrics.token")
         token.write_text(METRICS_TOKEN)
-        settings = {"health_faults_max": 1_000_000, "heartbeat_s": 1, "running_max": 64, "metrics_token_file": token}
+        settings = {
+            "health_faults_max": 1_000_000,
+            "heartbeat_s": 1,
+            "running_max": 64,
+            "metrics_token_file": token,
+            "answer_key_file": answer_key(folder.with_name("answers.key")),
+        }
         with Plane(data, secrets={"VENDOR_KEY": CREDENTIAL}, **settings) as plane:
             port = urlsplit(plane.base_url).port
             assert port is not None
@@ -221,7 +238,9 @@ async def prove(folder: Path, count: int, seed: int) -> tuple[Asked, list[str]]:
             metrics = folder.with_name("metrics")
             metrics.write_bytes((await scraped(port)).body)
             log = plane.log
-    problems = asked.problems + [f"{route} was never served" for route in SERVED if not asked.served[route]]
+    problems = asked.problems + [
+        f"{' '.join(route)} was never served" for route in ROUTES.keys() - NEVER_SERVED if not asked.served[route]
+    ]
     secrets = {"a caller's secret": PREFIX, "a caller's key": keys[0].decode(), "another's key": keys[1].decode()}
     return asked, problems + left_in([*written(folder), log, metrics], secrets) + data.loose_ends()
 
@@ -236,6 +255,7 @@ def _document(port: int) -> bundle.Json:
     return bundle.document(
         purpose("quick", sim("fast"), tools=["look_up"]),
         purpose("unwell", vendor, tools=["look_up"]),
+        purpose(NIGHTLY, sim("slow"), tools=["look_up"], priority=3),
         purpose("whole", sim("checked"), tools=["look_up"], output={"stream": "buffered"}),
     )
 
@@ -252,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took = time.monotonic() - begun
     by_status = ", ".join(f"{number} of {status}" for status, number in sorted(asked.statuses.items()))
     print(f"{asked.statuses.total()} answers in {took:.0f} s: {by_status}")
-    print("served: " + ", ".join(f"{route} {number}" for route, number in sorted(asked.served.items())))
+    print("served: " + ", ".join(f"{' '.join(route)} {asked.served[route]}" for route in sorted(ROUTES)))
     print("\n".join(problems[:20]))
     print(f"{len(problems)} problems")
     return 1 if problems else 0

@@ -97,17 +97,52 @@ def _feedback(_: str) -> Json:
     return {"rating": "up", "score": 90, "labels": ["helpful"]}
 
 
-SAMPLES: dict[str, Callable[[str], Json]] = {
-    "/v1/chat/completions": _chat,
-    "/v1/messages": _messages,
-    "/v1/messages/count_tokens": _counted,
-    "/v1/requests/*/feedback": _feedback,
+def _invocation(s: str) -> Json:
+    chat = _chat(s)
+    shared = {name: chat[name] for name in ("messages", "tools", "tool_choice", "temperature", "stop", "seed")}
+    return shared | {"capability": s, "data_class": "internal", "sensitive_types": ["pii"], "max_output_tokens": 20}
+
+
+def _lines(s: str) -> list[Json]:
+    asked = _chat(s)
+    return [
+        {"custom_id": f"{s}-{number}", "method": "POST", "url": "/v1/chat/completions", "body": copy.deepcopy(asked)}
+        for number in range(2)
+    ]
+
+
+SAMPLES: dict[tuple[str, str], Callable[[str], Any]] = {
+    ("POST", "/v1/chat/completions"): _chat,
+    ("POST", "/v1/messages"): _messages,
+    ("POST", "/v1/messages/count_tokens"): _counted,
+    ("POST", "/v1/invocations"): _invocation,
+    ("POST", "/v1/requests/*/feedback"): _feedback,
+    ("POST", "/v1/files"): _lines,
+    ("POST", "/v1/batches"): _lines,
 }
-"""A whole body for each route that takes one."""
-_OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")]
+"""A whole body for each route that takes one; a list is one of JSON lines."""
+_UPLOAD, _BATCH = ("POST", "/v1/files"), ("POST", "/v1/batches")
+_TYPES = {_UPLOAD: "multipart/form-data; boundary=part", _BATCH: "application/jsonl"}
+_FORM = b"\r\n".join(
+    (
+        b"--part",
+        b'Content-Disposition: form-data; name="purpose"',
+        b"",
+        b"batch",
+        b"--part",
+        b'Content-Disposition: form-data; name="file"; filename="asked.jsonl"',
+        b"",
+        b"%b",
+        b"--part--",
+        b"",
+    )
+)
+NIGHTLY = "nightly"
+"""The workload that batches are for."""
+_OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/openapi.json")]
 """What answers without an API key."""
-_GOVERNED = [("POST", "/v1/chat/completions"), ("POST", "/v1/messages")]
-"""Called more often than the others: they hold the most that can go wrong."""
+_GOVERNED = [("POST", "/v1/chat/completions"), ("POST", "/v1/messages"), ("POST", "/v1/invocations")]
+"""Called more often than the others: they hold the most that can go wrong. The first two have streams."""
 
 
 def _odd(chance: random.Random, s: str) -> Any:
@@ -224,29 +259,17 @@ _KEYS: tuple[Callable[[str], str], ...] = (
 )
 
 
-def api_call(number: int, ids: Sequence[str], workloads: Mapping[str, str]) -> ApiCall:
-    """The call of a number. `ids` are of requests that were governed; `workloads` has a capability of each."""
+def api_call(number: int, ids: Mapping[str, Sequence[str]], workloads: Mapping[str, str]) -> ApiCall:
+    """The call of a number. `ids` are of what there is, by `kind_of` a route; `workloads` has a capability of each."""
     chance, s = random.Random(number), secret_of(number)
-    method, route = chance.choice(sorted(ROUTES) + _OPEN + _GOVERNED * 4)
-    workload, capability = chance.choice(sorted(workloads.items()))
+    method, route = chance.choice(sorted(ROUTES) + _OPEN + _GOVERNED * 6)
+    workload = NIGHTLY if (method, route) == _BATCH else chance.choice(sorted(workloads))
     whole = chance.random() < _PLAIN
     path = _path(route, chance, s, ids, whole=whole)
     lines = ["Authorization: Bearer " + KEY.decode(), f"X-TerraFlow-Workload: {workload}"]
-    sample = SAMPLES.get(route)
-    body = b""
-    if sample is not None:
-        document = sample(s)
-        if "model" in document:
-            document["model"] = capability
-        if (method, route) in _GOVERNED and chance.random() < 0.3:
-            document["stream"] = True
-        if not whole and chance.random() < 0.7:
-            _mutate(document, chance, s)
-        body = json.dumps(document).encode()
-        if not whole and chance.random() < 0.15:
-            body = _break(body, chance, s)
-    elif not whole and chance.random() < 0.3:
-        body = s.encode()
+    if (method, route) in _TYPES:
+        lines.append(f"Content-Type: {_TYPES[method, route]}")
+    body = _body(method, route, chance, s, workloads[workload], whole=whole)
     if not whole:
         lines += [line(s) for line in chance.choices(_HEADERS, k=chance.choice((0, 0, 1, 2)))]
         if chance.random() < 0.05:
@@ -257,10 +280,35 @@ def api_call(number: int, ids: Sequence[str], workloads: Mapping[str, str]) -> A
     return ApiCall(number, method, route, "\r\n".join(head).encode() + body, s, whole)
 
 
-def _path(route: str, chance: random.Random, s: str, ids: Sequence[str], *, whole: bool) -> str:
-    known = chance.choice(ids) if ids else "req_0"
-    name = "fast" if route == "/v1/models/*" else known
+def _body(method: str, route: str, chance: random.Random, s: str, capability: str, *, whole: bool) -> bytes:
+    sample = SAMPLES.get((method, route))
+    if sample is None:
+        return s.encode() if not whole and chance.random() < 0.3 else b""
+    document = sample(s)
+    for asked in [item["body"] for item in document] if isinstance(document, list) else [document]:
+        asked |= {name: capability for name in ("model", "capability") if name in asked}
+    if (method, route) in _GOVERNED[:2] and chance.random() < 0.3:
+        document["stream"] = True
+    if not whole and chance.random() < 0.7:
+        _mutate(document, chance, s)
+    made = [json.dumps(item) for item in (document if isinstance(document, list) else [document])]
+    body = "\n".join(made).encode()
+    if (method, route) == _UPLOAD:
+        body = _FORM % body
+    return _break(body, chance, s) if not whole and chance.random() < 0.15 else body
+
+
+def kind_of(route: str) -> str:
+    """What stands at the star of a route: `req`, `file`, `batch`, or `model`."""
+    return {"files": "file", "batches": "batch", "models": "model"}.get(route.split("/")[2], "req")
+
+
+def _path(route: str, chance: random.Random, s: str, ids: Mapping[str, Sequence[str]], *, whole: bool) -> str:
+    if "*" not in route:
+        return route if whole or chance.random() < 0.9 else chance.choice((f"{route}/{s}", f"{route}?{s}={s}", f"/{s}"))
+    kind = kind_of(route)
+    name = chance.choice(ids.get(kind) or [f"{kind}_0"])
     if whole or chance.random() < 0.8:
         return route.replace("*", name)
-    odd = chance.choice((s, f"req_{s}", s * 50, f"%2e%2e%2f{s}", f"..{s}", "req_" + "0" * 32, ""))
+    odd = chance.choice((s, f"{kind}_{s}", s * 50, f"%2e%2e%2f{s}", f"..{s}", f"{kind}_" + "0" * 32, ""))
     return chance.choice((route.replace("*", odd), f"{route.replace('*', name)}/{s}", f"/v1/{s}", f"/{s}?{s}={s}"))
