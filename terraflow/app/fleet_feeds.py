@@ -53,7 +53,7 @@ class FleetFeeds:
             self._running.add_done_callback(_ended)
 
     def _label(self, bundle: Bundle) -> None:
-        labelled = {(*known_as(c), r.id): r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
+        labelled = {(*c.hinted_as, r.id): r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
         for gone in self._labelled - labelled.keys():
             self._live.register(*gone, {})
         for replica, labels in labelled.items():
@@ -92,7 +92,7 @@ def feeds_of(bundle: Bundle) -> tuple[FeedSettings, ...]:
 def _feed(capability: Capability, replica: Replica, events: str) -> FeedSettings:
     fleet = capability.fleet
     assert fleet is not None
-    tenant, model = known_as(capability)
+    tenant, model = capability.hinted_as
     return FeedSettings(
         replica=replica.id,
         model=model,
@@ -103,13 +103,6 @@ def _feed(capability: Capability, replica: Replica, events: str) -> FeedSettings
         labels=replica.labels,
         metrics_url=replica.metrics,
     )
-
-
-def known_as(capability: Capability) -> tuple[str, str]:
-    """The tenant and the model under which hints know a fleet's engines."""
-    fleet = capability.fleet
-    assert fleet is not None
-    return fleet.hint_tenant, fleet.hint_model or capability.model
 
 
 def _fleets(bundle: Bundle) -> list[Capability]:

@@ -27,9 +27,6 @@ from terraflow.providers.fleet import Advice
 
 log = logging.getLogger("terraflow.fleets")
 
-SHARE_MIN = 0.05
-"""What a match must be of a request inside a plane, unless the service's own settings say more."""
-
 
 class Fleets:
     """The advice of every fleet. `stop` ends what was opened for it."""
@@ -54,10 +51,10 @@ class Fleets:
         assert fleet is not None
         if self._hints is not None:
             names = [replica.id for replica in fleet.replicas if replica.enabled]
-            model = fleet.hint_model or capability.model
+            tenant, model = capability.hinted_as
             # Prompts that cannot be tokenized in time are looked up under our own scheme.
             for scheme in dict.fromkeys((SCHEME, fleet.scheme or SCHEME)):
-                self._hints.joined(fleet.hint_tenant, model, scheme, names)
+                self._hints.joined(tenant, model, scheme, names)
         return Advice(prefixes=self._prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
 
     async def follow(self, bundle: Bundle) -> None:
@@ -75,8 +72,8 @@ class Fleets:
     def _prefixes(self, capability: Capability) -> Prefixes:
         fleet = capability.fleet
         assert fleet is not None
-        model = fleet.hint_model or capability.model
-        known_as = {"tenant": fleet.hint_tenant, "model": model, "adapter": fleet.adapter}
+        tenant, model = capability.hinted_as
+        known_as = {"tenant": tenant, "model": model, "adapter": fleet.adapter}
         tokens = None if fleet.tokenizer is None else self._tokens(capability.id, fleet.tokenizer)
         if tokens is None:
             return ContentPrefixes(**known_as)
@@ -117,13 +114,16 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
     from terraflow.app.hints_settings import HintsSettings, load_hints_settings
     from terraflow.hints.assigned import Assigned
     from terraflow.hints.plane.inside import InsideHints
+    from terraflow.hints.words import FLEET_SHARE_MIN
 
     file = settings.hints_file
     try:
         own = load_hints_settings(None if file is None else Path(file), environment())
     except BadSettings as bad:
         raise CannotStart(f"hints: {bad}") from None
-    changed: dict[str, Any] = {"minimum_matched_share": own.minimum_matched_share or SHARE_MIN}
+    changed: dict[str, Any] = {}
+    if own.minimum_matched_share is None:
+        changed["minimum_matched_share"] = FLEET_SHARE_MIN
     if own.data_dir == HintsSettings().data_dir:
         changed["data_dir"] = str(Path(settings.data_dir) / "hints")
     own = msgspec.structs.replace(own, **changed)

@@ -72,7 +72,7 @@ def open_grounds(settings: HintsSettings, assigned: Assigned | None = None) -> G
         ranker=settings.ranker(),
         tokenizers=open_tokenizers(settings),
         assigned=assigned,
-        share_min=settings.minimum_matched_share,
+        share_min=settings.minimum_matched_share or 0.0,
         block_tokens=settings.block_tokens,
     )
 

@@ -113,8 +113,9 @@ class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """A table of factors for matches in T1, T2 and T3; 1 where none is given, so that scores are the reference's."""
     degraded_weight: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """The factor of what a replica held before its event stream was lost."""
-    minimum_matched_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """The least share of a request that a match must hold; 0.05 is good for a fleet, 0 is the reference."""
+    minimum_matched_share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """The least share of a request that a match must hold; 0 is the reference. None given: 0.05 inside a plane, else
+    0."""
     assignment_memory: bool = False
     """Let affinity take the less loaded of two candidates, by what was just routed. Lookups then have a side effect."""
     drain_s: Positive = 5

@@ -142,6 +142,12 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return own + tuple((f"fleet.replicas[{replica.id}].endpoint", replica.endpoint) for replica in replicas)
 
     @property
+    def hinted_as(self) -> tuple[str, str]:
+        """The tenant and the model under which a hint service knows a fleet's engines. A fleet's only."""
+        assert self.fleet is not None
+        return self.fleet.hint_tenant, self.fleet.hint_model or self.model
+
+    @property
     def paid(self) -> bool:
         """Whether somebody outside sends a bill: such a capability needs known prices to be used at all."""
         return self.boundary is Boundary.EXTERNAL and self.provider is not ProviderKind.SIMULATED

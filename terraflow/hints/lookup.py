@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from terraflow.core.affinity import two_named
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Match
 from terraflow.hints.blocks import BLOCK_TOKENS
@@ -231,7 +232,7 @@ def _relieved(look: Look, ranked: list[Scored]) -> Decision | None:
     matches = [Match(row.replica, blocks[row.replica], row.matched_tokens) for row in ranked]
     # What was just sent may be all that is known of the scope, where nobody has joined it.
     hashed = look.policy.affinity and look.serving
-    other = _hashed(look, affinity_seed(hashes, b"")) if hashed else ranked[0].replica
+    other = _lesser(look, look.assigned) if hashed else ranked[0].replica
     chosen = look.assigned.preferred(look.scope, adapter, hashes, matches, other, look.now)
     at = next((at for at, row in enumerate(ranked) if row.replica == chosen), None)
     if at == 0:
@@ -299,11 +300,13 @@ def affine(look: Look) -> Decision | None:
         return _no_hint("affinity", "nothing matched, and affinity is off")
     if not look.input.chain and not well_formed(query):
         return _no_hint("affinity", "nothing matched, and the chain beside it is malformed")
-    seed = affinity_seed(look.input.hashes, look.input.exact)
-    serving = look.serving
-    if not seed or not serving:
+    if not (look.input.hashes or look.input.exact) or not look.serving:
         return _no_hint("affinity", "nothing matched, and there is nothing to choose a replica by")
-    return _affinity(_hashed(look, seed), "nothing matched; the prompt's fingerprint chose")
+    if look.assigned is not None:
+        named = _lesser(look, look.assigned)
+    else:
+        named = _contracted(look.serving, affinity_seed(look.input.hashes, look.input.exact))
+    return _affinity(named, "nothing matched; the prompt's fingerprint chose")
 
 
 def _affinity(replica: str, why: str) -> Decision:
@@ -311,15 +314,16 @@ def _affinity(replica: str, why: str) -> Decision:
     return Decision(reason=Lookup.AFFINITY_HINT, step="affinity", why=why, ranked=ranked)
 
 
-def _hashed(look: Look, seed: bytes) -> str:
-    """The serving replica that a seed names; with an assignment memory the less loaded of two."""
-    serving = look.serving
-    digest = sha256(seed).digest()
-    at = int.from_bytes(digest[:8], "big") % len(serving)
-    if look.assigned is None or len(serving) == 1:
-        return serving[at]
-    other = int.from_bytes(digest[8:16], "big") % (len(serving) - 1)
-    return look.assigned.lesser(look.scope, serving[at], serving[other + (other >= at)], look.now)
+def _lesser(look: Look, assigned: Assigned) -> str:
+    """Of the two replicas that the input names, the less loaded."""
+    given, serving = look.input, look.serving
+    first, second = two_named(serving, given.hashes[-1] if given.hashes else given.exact)
+    return assigned.lesser(look.scope, serving[first], serving[second], look.now)
+
+
+def _contracted(serving: Sequence[str], seed: bytes) -> str:
+    """The serving replica that the contract's formula names."""
+    return serving[int.from_bytes(sha256(seed).digest()[:8], "big") % len(serving)]
 
 
 STEPS: tuple[Callable[[Look], Decision | None], ...] = (

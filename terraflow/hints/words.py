@@ -76,6 +76,14 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     t2_query_tokens: int = 0
 
 
+PRESSURE_AGE_MAX_S = 30.0
+"""Engines' metrics are read every few seconds: a pressure that is older tells fleets nothing of now."""
+
+FLEET_SHARE_MIN = 0.05
+"""A match below this share of the prompt is a system prompt that everybody shares: for fleets no reason to go anywhere,
+unless the service's setting or a tenant's policy says otherwise."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One CacheStateUpdate, parsed. An empty scheme has no entries, whatever was sent.
 

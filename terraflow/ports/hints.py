@@ -42,7 +42,11 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer. An empty ranking is always valid."""
+    """An answer. An empty ranking is always valid.
+
+    Whoever answers has left out what is not worth going for: of a PREFIX_MATCH, replicas that hold no material share of
+    the prompt.
+    """
 
     reason: Lookup
     ranked: tuple[Ranked, ...] = ()

@@ -54,7 +54,7 @@ class FleetProvider:
         assert capability.fleet is not None
         most = capability.fleet.pressure_max_percent
         self._pressure_max = None if most is None else most / 100
-        self._known_as = (capability.fleet.hint_tenant, capability.fleet.hint_model or capability.model)
+        self._known_as = capability.hinted_as
         # With a tokenizer the engines' own feeds say what became of a cache, and only we say so without.
         self._forgets = capability.fleet.tokenizer is None
         self._seats = tuple(seats)

@@ -2,10 +2,11 @@
 
 1. A replica that may not be reached is never chosen. One that rests, or on which this request has failed, is chosen
    only when there is no other; of those that rest, the one that has rested longest.
-2. A hint's first replica that may be chosen takes the call, if what it is said to hold is a material share of the
-   prompt.
-3. Without one, the prompt itself names two replicas, always the same two, and the less busy takes it; a prompt of
-   which nothing is known goes to the least busy.
+2. A hint's first replica that may be chosen takes the call: what is worth going for is the hint's to say (see
+   `ports.hints`).
+3. Without one, the prompt itself names two replicas (see `core.affinity`), and the less busy takes it; a prompt of
+   which nothing is known goes to the least busy. Busy is counted in this capability's calls, which are known of every
+   prompt and whether or not anybody is asked for hints; what tokens wait where is the hints' to weigh.
 4. Whoever is chosen for its cache and is far busier than the least busy gives way to it: a cache that everybody wants
    must not become everybody's queue.
 5. A replica rests when it cannot be reached, shows no sign of life when looked at (see `fleet`), or fails several times
@@ -19,14 +20,11 @@ from itertools import accumulate
 from typing import Protocol
 
 import msgspec
-import xxhash
 
-from terraflow.core.reasons import Lookup
+from terraflow.core.affinity import two_named
 from terraflow.ports.hints import Hint, Prefix
 from terraflow.ports.upstream import Failure
 
-SHARE_MIN = 0.05
-"""A match below this share of the prompt is a system prompt that everybody shares, and no reason to go anywhere."""
 AFFINITY_TOKENS = 1536
 """The part of a prompt by which it is recognised without a hint: beyond most system prompts, within most
 conversations."""
@@ -110,7 +108,7 @@ def choose(seats: Sequence[Seat], hint: Hint | None, prefix: Prefix | None, fail
         return fresh[0]
     least = min(seats[at].in_flight for at in fresh)
     bound = BUSY_FACTOR * least + BUSY_SLACK
-    wanted = _hinted(seats, fresh, hint, prefix)
+    wanted = _hinted(seats, fresh, hint)
     if wanted < 0:
         wanted = _by_affinity(seats, fresh, prefix)
     if wanted >= 0 and seats[wanted].in_flight <= bound:
@@ -129,16 +127,12 @@ def _last_resort(seats: Sequence[Seat], permitted: list[int], failed: Sequence[s
     return min(permitted, key=lambda at: (seats[at].id in failed, max(seats[at].rests_until, now), seats[at].in_flight))
 
 
-def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None, prefix: Prefix | None) -> int:
+def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None) -> int:
     if hint is None or not hint.ranked:
         return -1
     places = {seats[at].id: at for at in fresh}
-    enough = prefix.tokens * SHARE_MIN if prefix is not None and hint.reason is Lookup.PREFIX_MATCH else 0.0
-    for ranked in hint.ranked:
-        at = places.get(member_of(ranked.replica, places), -1)
-        if at >= 0 and ranked.matched_tokens >= enough:
-            return at
-    return -1
+    named = (places.get(member_of(ranked.replica, places)) for ranked in hint.ranked)
+    return next((at for at in named if at is not None), -1)
 
 
 def member_of(replica: str, members: Container[str]) -> str:
@@ -151,12 +145,11 @@ def member_of(replica: str, members: Container[str]) -> str:
 
 
 def _by_affinity(seats: Sequence[Seat], fresh: list[int], prefix: Prefix | None) -> int:
-    """Rendezvous hashing: when a replica goes or comes, only its own prompts move."""
     if prefix is None or not prefix.hashes:
         return -1
     last = len(prefix.hashes) - 1
     deep = (at for at, tokens in enumerate(accumulate(prefix.counts)) if tokens >= AFFINITY_TOKENS)
-    seed = prefix.hashes[min(next(deep, last), last)]
-    order = sorted(fresh, key=lambda at: xxhash.xxh3_64_intdigest(seats[at].id.encode() + seed), reverse=True)
-    first, second = order[:2]
+    known_by = prefix.hashes[min(next(deep, last), last)]
+    one, other = two_named([seats[at].id for at in fresh], known_by)
+    first, second = fresh[one], fresh[other]
     return second if seats[second].in_flight < seats[first].in_flight else first

@@ -50,7 +50,7 @@ def test_tables_stand_in_the_file(tmp_path: Path) -> None:
 def test_alone_answers_are_the_references() -> None:
     settings = HintsSettings()
     assert settings.ranker() == RankerConfig()
-    assert (settings.minimum_matched_share, settings.assignment_memory) == (0.0, False)
+    assert (settings.minimum_matched_share, settings.assignment_memory) == (None, False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from terraflow.core.affinity import two_named
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
 from terraflow.hints.blocks import block_keys
@@ -279,14 +280,15 @@ def test_affinity_may_be_off(index: Model) -> None:
 def test_affinity_takes_the_less_loaded_of_two(index: Model) -> None:
     for replica in ("r3", "r4", "r5"):
         report(index, replica, 1, hashes=OTHER)
-    alone = told(ask(index, exact(b"new")))[1][0]
-    assigned = Assigned()
-    assert told(ask(index, exact(b"new"), assigned=assigned)) == (AFFINE, [alone])
-    assigned.sent(SCOPE, "", alone, [], 1_000, NOW)
-    second = told(ask(index, exact(b"new"), assigned=assigned))[1][0]
-    assert second != alone
-    assigned.sent(SCOPE, "", second, [], 2_000, NOW)
-    assert told(ask(index, exact(b"new"), assigned=assigned)) == (AFFINE, [alone])
+    serving = [f"r{number}" for number in range(1, 6)]
+    for query, known_by in ((exact(b"new"), b"new"), (chain(2, hashes=[b"no", b"ne"]), b"ne")):
+        assigned = Assigned()
+        first, second = (serving[at] for at in two_named(serving, known_by))
+        assert told(ask(index, query, assigned=assigned)) == (AFFINE, [first])
+        assigned.sent(SCOPE, "", first, [], 1_000, NOW)
+        assert told(ask(index, query, assigned=assigned)) == (AFFINE, [second])
+        assigned.sent(SCOPE, "", second, [], 2_000, NOW)
+        assert told(ask(index, query, assigned=assigned)) == (AFFINE, [first])
 
 
 def test_a_burst_of_one_prefix_stays_together(index: Model) -> None:

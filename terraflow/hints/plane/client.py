@@ -6,6 +6,8 @@
 3. Prompts known by a scheme that no engine reports are reported in batches, off every request's path; what does not fit
    the queue is dropped, and so is what the server does not take.
 4. Pressure is read in the background, and known only as long as it is young.
+5. What is matched by less than the fleets' share of a prompt is left out here: the contract's message does not say what
+   share the server asks, and the reference asks none. A server's setting or policy can so ask for more, not for less.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from terraflow.hints.assigned import Assigned
 from terraflow.hints.plane.breaker import Breaker
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
-from terraflow.hints.words import PROBE_TENANT, Scope
+from terraflow.hints.words import FLEET_SHARE_MIN, PRESSURE_AGE_MAX_S, PROBE_TENANT, Scope
 from terraflow.ports.hints import Hint, Prefix, Ranked
 from terraflow.ports.runtime import Clock
 
@@ -38,7 +40,6 @@ LOST_MAX = 256
 REPORT_EVERY_S = 0.1
 BACKGROUND_TIMEOUT_S = 2.0
 PRESSURE_EVERY_S = 1.0
-PRESSURE_AGE_MAX_S = 10.0
 ANSWER_BYTES_MAX = 1 << 20
 RANKED_MAX = 1_024
 """Replicas of an answer that are read: as many as a model may have. What a service answers is not our word."""
@@ -120,11 +121,11 @@ class RemoteHints:
         held = self._assigned.held(scope, prefix.adapter, prefix.hashes, prefix.counts, now)
         best = max((ranked.matched_tokens for ranked in hint.ranked), default=0)
         longer = [row for row in held if row.tokens > best]
-        if not longer:
-            return hint
-        longer.sort(key=lambda row: (-row.tokens, self._assigned.load(scope, row.replica, now), row.replica))
-        ranked = tuple([Ranked(row.replica, float(row.tokens), row.tokens) for row in longer])
-        return Hint(reason=Lookup.PREFIX_MATCH, ranked=ranked + hint.ranked)
+        if longer:
+            longer.sort(key=lambda row: (-row.tokens, self._assigned.load(scope, row.replica, now), row.replica))
+            ranked = tuple([Ranked(row.replica, float(row.tokens), row.tokens) for row in longer])
+            hint = Hint(reason=Lookup.PREFIX_MATCH, ranked=ranked + hint.ranked)
+        return _material(hint, prefix.tokens * FLEET_SHARE_MIN)
 
     def pressure(self, tenant: str, model: str) -> dict[str, float]:
         """See the port."""
@@ -234,6 +235,14 @@ def _hint(response: pb.LookupRouteResponse) -> Hint:
     scores = response.replica_scores[:RANKED_MAX]
     ranked = tuple([Ranked(one.replica_id, one.score, max(0, one.matched_tokens)) for one in scores])
     return Hint(reason=reason, ranked=ranked)
+
+
+def _material(hint: Hint, tokens_min: float) -> Hint:
+    """The hint without matches of fewer tokens (rule 5)."""
+    if hint.reason is not Lookup.PREFIX_MATCH:
+        return hint
+    ranked = tuple([one for one in hint.ranked if one.matched_tokens >= tokens_min])
+    return Hint(reason=hint.reason, ranked=ranked) if ranked else _ABSENT
 
 
 def _update(prefix: Prefix, replica: str) -> pb.CacheStateUpdate:

@@ -11,11 +11,9 @@ from itertools import accumulate
 
 from terraflow.hints.live import LiveHints
 from terraflow.hints.question import Query
-from terraflow.hints.words import Entry, Report, Scope, Tier
+from terraflow.hints.words import PRESSURE_AGE_MAX_S, Entry, Report, Scope, Tier
 from terraflow.ports.hints import Hint, Prefix, Ranked
 
-STATS_AGE_MAX_S = 30.0
-"""Engines' metrics are read every few seconds: what is older tells nothing of now."""
 PRESSURE_KEPT_S = 0.25
 """How long one reading of all replicas' pressure serves."""
 
@@ -44,7 +42,7 @@ class InsideHints:
             told = {
                 state.replica: state.stats.pressure
                 for state in self._live.index.states(tenant, model, now)
-                if state.stats is not None and state.stats_at is not None and now - state.stats_at <= STATS_AGE_MAX_S
+                if state.stats is not None and state.stats_at is not None and now - state.stats_at <= PRESSURE_AGE_MAX_S
             }
             self._pressure[tenant, model] = (now + PRESSURE_KEPT_S, told)
         return told

@@ -22,10 +22,9 @@ from terraflow.hints.lookup import Grounds, decide_lookup, never
 from terraflow.hints.question import Query
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.trace import BLOCK_TOKENS, TraceRequest
-from terraflow.hints.words import Entry, Report, Scope, Stats, Tier
+from terraflow.hints.words import FLEET_SHARE_MIN, Entry, Report, Scope, Stats, Tier
 
 SCOPE = Scope("replay", "trace", "mooncake-512")
-MINIMUM_MATCHED_SHARE = 0.05
 PRESSURE_EVERY_S = 5.0
 PRESSURE_REQUESTS = 256
 KEPT_FRESH_S = 600.0
@@ -40,7 +39,7 @@ class Hinted:
         self._fleet = fleet
         self._index = Index(entries_max=max(1_000_000, 2 * blocks * len(fleet)))
         self._assigned = Assigned()
-        self._grounds = Grounds(index=self._index, assigned=self._assigned, share_min=MINIMUM_MATCHED_SHARE)
+        self._grounds = Grounds(index=self._index, assigned=self._assigned, share_min=FLEET_SHARE_MIN)
         width = len(str(len(fleet) - 1))
         self._names = [f"replica-{number:0{width}}" for number in range(len(fleet))]
         self._numbers = {name: number for number, name in enumerate(self._names)}

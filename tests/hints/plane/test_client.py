@@ -175,7 +175,7 @@ async def test_a_code_that_is_not_known_is_no_hint() -> None:
 async def test_of_an_answer_of_millions_of_replicas_the_first_are_read() -> None:
     async def flood() -> pb.LookupRouteResponse:
         scores = [pb.ReplicaScore(replica_id="r1", matched_tokens=-(1 << 31)), *[pb.ReplicaScore()] * 100_000]
-        return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=scores)
+        return pb.LookupRouteResponse(reason_code="TENANT_HOT", replica_scores=scores)
 
     async def beyond() -> pb.LookupRouteResponse:
         return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=[pb.ReplicaScore()] * 1_000_000)
@@ -239,6 +239,21 @@ async def test_what_was_just_sent_is_remembered_where_the_service_knows_nothing(
         assert (hint.reason, hint.ranked[0].replica) == (Lookup.PREFIX_MATCH, "r2")
         client.ended(PREFIX, "r2", held=False)
         assert (await client.hint(PREFIX, DEADLINE_S)).ranked == ()
+
+
+@pytest.mark.parametrize(("matched", "named"), [(15, ["r1", "r2"]), (14, ["r2"])])
+async def test_a_match_that_is_no_material_share_is_left_out(matched: int, named: list[str]) -> None:
+    async def shared() -> pb.LookupRouteResponse:
+        scores = [pb.ReplicaScore(replica_id=f"r{at}", matched_tokens=(matched, 200)[at - 1]) for at in (1, 2)]
+        return pb.LookupRouteResponse(reason_code="PREFIX_MATCH", replica_scores=scores)
+
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = shared
+        assert [one.replica for one in (await client.hint(PREFIX, DEADLINE_S)).ranked] == named
+        longer = msgspec.structs.replace(PREFIX, tokens=4_001)
+        assert await client.hint(longer, DEADLINE_S) == Hint(reason=Lookup.NO_HINT)
+        client.sent(longer, "r3", 0)
+        assert [one.replica for one in (await client.hint(longer, DEADLINE_S)).ranked] == ["r3"]
 
 
 async def test_an_unreported_prefix_is_reported_when_its_call_has_ended() -> None:
