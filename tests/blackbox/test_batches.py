@@ -410,6 +410,28 @@ def test_a_batch_goes_on_after_a_restart(launch: Launch, tmp_path: Path, upstrea
     assert site.folder.money() == (0, 400 * COST)
 
 
+def test_what_a_stopping_plane_breaks_off_ends_and_what_waited_runs_after_it(
+    launch: Launch, tmp_path: Path, upstreams: Upstreams
+) -> None:
+    gate = Gate()
+    vendor = upstreams.open(held(gate, answer()))
+    engine = remote("engine", vendor.port, in_flight_max=1)
+    document = bundle.document(purpose("night", engine, **NIGHT))
+    site = _alone(launch, tmp_path, document, drain_s=1)
+    batch = made(site.caller, *(line(f"{no}", text=f"number {no}.") for no in range(4)))
+    until(lambda: vendor.requests)
+    site.plane.stop()
+    gate.open()
+    site.plane.start()
+    batch = ended(site.caller, batch)
+    assert batch["request_counts"] == {"total": 4, "completed": 3, "failed": 1}
+    [broken] = lines_of(site.caller, batch["error_file_id"])
+    facts = broken["response"]["body"]["terraflow"]
+    assert (facts["reason_code"], facts["detail"]) == (Governed.INTERNAL_ERROR, "plane_stopped")
+    assert len({json.dumps(request.body) for request in vendor.requests}) == len(vendor.requests) == 4
+    assert site.folder.money() == (0, 3 * COST + parse_usd(facts["cost_usd"]))
+
+
 def test_a_workload_that_is_raised_above_p3_runs_no_more_items(
     launch: Launch, tmp_path: Path, upstreams: Upstreams
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from terraflow.core.reasons import Governed
 from terraflow.gateway.batches.desk import Asked
+from terraflow.gateway.batches.item import LATER, may_run_later
 from terraflow.gateway.exchange import Declared
 from terraflow.ports.batches import Batch, BatchStatus
 from terraflow.ports.store import KeyHolder, StoreUnavailable
@@ -166,3 +167,18 @@ async def test_no_more_items_run_at_once_than_may(tmp_path: Path) -> None:
             most = max(most, len(plane.parts.plane.running))
             await asyncio.sleep(0.005)
         assert most == 3
+
+
+async def test_an_item_waits_for_its_slot_beyond_the_deadline_of_requests(tmp_path: Path) -> None:
+    slow = purpose("night", sim("a", {"latency_ms": 300}, in_flight_max=1), priority=3, deadline_ms=1_000)
+    async with plane_inside(tmp_path, bundle.document(slow)) as plane:
+        batch = await ended(plane, await begin(plane, ACME, *(line(f"{no}") for no in range(8))))
+        assert (batch.completed, batch.failed, plane.upstream_calls) == (8, 0, 8)
+
+
+@pytest.mark.parametrize("code", list(Governed))
+def test_what_may_run_later(code: Governed) -> None:
+    assert may_run_later(code, "", called=False) is (code in LATER)
+    assert not may_run_later(code, "plane_stopped", called=True)
+    stopped = code in LATER or code is Governed.INTERNAL_ERROR
+    assert may_run_later(code, "plane_stopped", called=False) is stopped

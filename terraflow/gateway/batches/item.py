@@ -4,7 +4,8 @@
    with its outcome, in one transaction, so that a crash afterwards loses neither.
 2. What a crash left is decided by the record alone. Without a leaf nothing was called, and the item may run. With an
    outcome it has ended as the outcome says, with the stored answer if there was one; it never runs again.
-3. A refusal that says what the plane lacks at the moment, before anything was called, is no result: the item may run
+3. Nobody waits for it: it has the longest time that the plane gives, so that it can wait for a place among the others.
+4. A refusal that says what the plane lacks at the moment, before anything was called, is no result: the item may run
    later. LATER lists these.
 """
 
@@ -117,6 +118,7 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
             workload=batch.workload,
             data_class=None if batch.data_class is None else DATA_CLASSES[batch.data_class],
             sensitive_types=frozenset(SENSITIVE_TYPES[name] for name in batch.sensitive_types),
+            deadline_ms=deadline_ms_max,
             idempotency_key=key_of(batch, item.no),
         ),
         request=request,
@@ -127,13 +129,13 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
     )
     closed = await govern(plane, x)
     assert closed is not None
-    if may_run_later(closed.reason, closed.detail, called=x.attempts_opened > 0):
+    if may_run_later(closed.reason, closed.detail, called=bool(x.attempts) or x.trial is not None):
         return Later(closed.retry_after_s)
     return _result(mouth, closed, given.custom_id, x.received_at)
 
 
 def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
-    """Whether an item that ended so may run again (rule 3)."""
+    """Whether an item that ended so may run again (rule 4)."""
     return not called and (reason in LATER or (reason is Governed.INTERNAL_ERROR and detail == "plane_stopped"))
 
 

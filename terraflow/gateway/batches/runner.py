@@ -252,7 +252,8 @@ class Runner:
         outcome = next((found for e in entries if type(found := record.decode(e.data)) is record.Outcome), None)
         if outcome is None:
             return False
-        if items.may_run_later(Governed(outcome.reason_code), outcome.detail or "", called=bool(outcome.attempts)):
+        called = bool(outcome.attempts) or outcome.cost_micro_usd > 0
+        if items.may_run_later(Governed(outcome.reason_code), outcome.detail or "", called=called):
             await self._store.return_item(batch, item.no, request_id)
         else:
             await self._end_item(batch, item, await self._recorded(batch, item, request_id, outcome))
