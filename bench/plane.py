@@ -13,11 +13,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 
 from ruamel.yaml import YAML
 
@@ -29,10 +30,19 @@ _TERRAFLOW = str(Path(sys.executable).with_name("terraflow"))
 
 
 @contextmanager
-def plane(upstream_url: str, data: Path) -> Iterator[Server]:
-    """The plane in front of the mock for the length of the block. Raises NotStarted."""
+def plane(
+    upstream_url: str,
+    data: Path,
+    *,
+    program: Sequence[str] = (_TERRAFLOW,),
+    settings: Mapping[str, int] = MappingProxyType({}),
+    source_of: Callable[[str], str] | None = None,
+) -> Iterator[Server]:
+    """The plane in front of the mock for the length of the block; `settings` are those that are not left at their
+    defaults, `source_of` makes another bundle of the mock's address. Raises NotStarted."""
     log, begun = data.with_suffix(".log"), time.monotonic()
-    with running([_TERRAFLOW, "demo", "--data", str(data), "--port", "0"], log, _environment()) as process:
+    environment = _environment() | {f"TERRAFLOW_{name.upper()}": str(value) for name, value in settings.items()}
+    with running([*program, "demo", "--data", str(data), "--port", "0"], log, environment) as process:
         said = first_json_line(process, log, START_S)
         server = Server(
             name="TerraFlow",
@@ -42,9 +52,9 @@ def plane(upstream_url: str, data: Path) -> Iterator[Server]:
             started_s=time.monotonic() - begun,
         )
         source, envelope = data.with_suffix(".yaml"), data.with_suffix(".dsse.json")
-        source.write_text(bundle_source(upstream_url))
-        _command("bundle", "sign", source, "--key", data / "keys" / "bundle.pem", "--out", envelope)
-        _command("bundle", "activate", envelope, "--data", data)
+        source.write_text((source_of or bundle_source)(upstream_url))
+        command("bundle", "sign", source, "--key", data / "keys" / "bundle.pem", "--out", envelope)
+        command("bundle", "activate", envelope, "--data", data)
         _wait_until_in_force(server)
         yield server
 
@@ -76,7 +86,8 @@ def records(data: Path) -> int:
     return found
 
 
-def _command(*words: str | Path) -> str:
+def command(*words: str | Path) -> str:
+    """What a command of the product says. Raises NotStarted."""
     done = subprocess.run(
         [_TERRAFLOW, *map(str, words)], capture_output=True, text=True, env=_environment(), check=False
     )
