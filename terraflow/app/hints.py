@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
@@ -141,7 +142,7 @@ class RunningHints:
             try:
                 self.ports[name] = await listener.start()
             except OSError as trouble:
-                raise cannot_listen(f"{name}_host", host, port, trouble) from None
+                raise cannot_listen(name, host, port, trouble) from None
             self.closing.push_async_callback(listener.stop)
 
     def _unready(self) -> str:
@@ -170,16 +171,31 @@ class RunningHints:
                 message_bytes_max=MESSAGE_BYTES_MAX,
             ),
             tls=open_tls(settings),
-            on_fault=_fault,
+            on_fault=self._fault,
+            on_renewed=self._renewed,
         )
         try:
             self.ports["grpc"] = await server.start(settings.bind_host, settings.bind_port)
         except OSError as trouble:
-            raise cannot_listen("bind_host", settings.bind_host, settings.bind_port, trouble) from None
+            raise cannot_listen("bind", settings.bind_host, settings.bind_port, trouble) from None
         self.closing.push_async_callback(server.stop, float(settings.drain_s))
         self.closing.callback(health.stop)
         health.set(SERVICE, True)
         self.metrics.also(lambda: connection_families(server.shared.tally))
+
+    def _fault(self, place: str, trouble: BaseException) -> None:
+        if place == "tls":
+            log.warning("TLS: %s cannot be used, and the former stay in force: %s", self._tls_files(), trouble)
+        else:
+            log.error("%s failed", place, exc_info=trouble)
+
+    def _renewed(self) -> None:
+        log.info("TLS: %s are renewed, for connections from now on", self._tls_files())
+
+    def _tls_files(self) -> str:
+        settings = self.settings
+        names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
+        return ", ".join(name for name in names if name is not None)
 
     def is_ready(self) -> None:
         """Say so."""
@@ -258,15 +274,20 @@ async def open_hints(
     return running
 
 
-def cannot_listen(setting: str, host: str, port: int, trouble: OSError) -> CannotStart:
-    """Why an address is not to be had."""
-    return CannotStart(f"{setting}: cannot listen on {host}:{port}: {trouble.strerror or trouble}")
+FLAGS = {"bind": "--port", "http": "--http-port", "internal": "--internal-port"}
+"""What `terraflow hints serve` calls the port of each listener."""
+
+
+def cannot_listen(name: str, host: str, port: int, trouble: OSError) -> CannotStart:
+    """Why an address is not to be had, by the setting to change: the port where it is taken, else the host."""
+    if trouble.errno in (errno.EADDRINUSE, errno.EACCES):
+        return CannotStart(
+            f"{name}_port: cannot listen on {host}:{port}: {os.strerror(trouble.errno)}; give another port, or 0 for a"
+            f" free one, in the settings or with {FLAGS[name]}"
+        )
+    return CannotStart(f"{name}_host: cannot listen on {host}:{port}: {trouble.strerror or trouble}")
 
 
 def _died(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("background work of the hint service has ended", exc_info=task.exception())
-
-
-def _fault(place: str, trouble: BaseException) -> None:
-    log.error("%s failed", place, exc_info=trouble)

@@ -49,6 +49,8 @@ def set_up_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # It counts the changes of a folder at INFO; whoever watches says what came of them.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
 class EachOf:

@@ -19,6 +19,12 @@ def command(
     data: Annotated[str | None, typer.Option(help="Data folder; overrides data_dir.")] = None,
     host: Annotated[str | None, typer.Option(help="Address of the gRPC port; overrides bind_host.")] = None,
     port: Annotated[int | None, typer.Option(help="gRPC port, 0 for a free one; overrides bind_port.")] = None,
+    http_port: Annotated[
+        int | None, typer.Option(help="Port of /healthz, /readyz and /metrics, 0 for a free one; overrides http_port.")
+    ] = None,
+    internal_port: Annotated[
+        int | None, typer.Option(help="Port of /policy and its like, 0 for a free one; overrides internal_port.")
+    ] = None,
     policies: Annotated[str | None, typer.Option(help="Folder of manifests; overrides policy_dir.")] = None,
     insecure_producers: Annotated[
         bool, typer.Option("--insecure-producers", help="Take reports of anybody, for every tenant and replica.")
@@ -40,6 +46,8 @@ def command(
             data_dir=data,
             bind_host=host,
             bind_port=port,
+            http_port=http_port,
+            internal_port=internal_port,
             policy_dir=policies,
             insecure_producers=insecure_producers or None,
         )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+from collections.abc import Callable
 
 from terraflow.hints.http2.call import Peer
 from terraflow.hints.http2.connection import Connection
@@ -27,7 +28,8 @@ _SHORT_OF = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Server:
-    """`on_fault` is told of what nobody expected: a handler's exception by its path, "tls" for files that are no good.
+    """`on_fault` is told of what nobody expected (a handler's exception by its path, "tls" for files that are no good),
+    and `on_renewed` of TLS files that have changed and are in force for whoever connects from now on.
 
     `shared.tally` counts what happened since the start.
     """
@@ -39,6 +41,7 @@ class Server:
         limits: Limits | None = None,
         tls: TlsFiles | None = None,
         on_fault: OnFault = unheard,
+        on_renewed: Callable[[], None] = lambda: None,
     ) -> None:
         self.shared = Shared(methods, limits or Limits(), on_fault)
         self._tls = None if tls is None else ReloadedTls(tls)
@@ -46,6 +49,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloading: asyncio.TimerHandle | None = None
         self._refused = ""
+        self._on_renewed = on_renewed
         self._greeting: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
@@ -118,7 +122,8 @@ class Server:
             return
         self._reloading = self._loop.call_later(_RELOAD_S, self._reload)
         try:
-            self._tls.refresh()
+            if self._tls.refresh() or self._refused:
+                self._on_renewed()
             self._refused = ""
         except OSError as refused:
             if str(refused) != self._refused:

@@ -150,7 +150,7 @@ class PolicyFolder:
             return
         self.problems = ()
         self._adopt(policies)
-        log.info("the policies of %s are in force", self._folder)
+        log.info("the manifests of %s have changed and are sound", self._folder)
 
     def _tell(self, refused: Exception) -> None:
         said = tuple(str(refused).splitlines())

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from terraflow.hints.policy.document import Path, dotted
 from terraflow.hints.policy.kinds import Some, Strategy, camel
 from terraflow.hints.policy.manifests import told_place, without_nulls
-from terraflow.hints.policy.policies import CachePolicy, Eviction
+from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies
 from terraflow.hints.policy.problems import PoliciesRefused, Problem
 from terraflow.hints.words import PROBE_TENANT
 
@@ -94,6 +94,34 @@ def parse_posted(raw: bytes) -> Posted:
             for tenant in body.tenants
             if tenant.max_index_entries is not None and tenant.tenant_id != PROBE_TENANT
         },
+    )
+
+
+def as_posted(policies: Policies) -> tuple[tuple[PostedPolicy, ...], tuple[PostedTenant, ...]]:
+    """Cache policies and quotas as a body has them: what is in force, in the words in which it is posted."""
+    return (
+        tuple(
+            PostedPolicy(
+                namespace=namespace,
+                eviction_ttl=0 if policy.ttl_s is None else round(policy.ttl_s * 1e9),
+                minimum_prefix_tokens=policy.minimum_prefix_tokens,
+                minimum_matched_tokens=policy.minimum_matched_tokens,
+                minimum_matched_share=policy.minimum_matched_share,
+                routing_floor_score=policy.routing_floor_score,
+                lookup_timeout_ms=policy.lookup_timeout_ms,
+                eviction="lfu" if policy.eviction is Eviction.LFU else "lru",
+                affinity_routing=policy.affinity,
+                strategy=Strategy(
+                    enable_chain_matching=policy.chain_matching,
+                    require_chain=policy.require_chain,
+                    enable_tenant_hot=policy.tenant_hot,
+                ),
+            )
+            for namespace, policy in sorted(policies.cache.items())
+        ),
+        tuple(
+            PostedTenant(tenant_id=tenant, max_index_entries=most) for tenant, most in sorted(policies.quotas.items())
+        ),
     )
 
 

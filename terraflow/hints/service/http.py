@@ -123,7 +123,10 @@ class Listener:
 
     async def _routed(self, request: web.BaseRequest) -> web.Response:
         if self._token is not None and not self._knows(request):
-            response = json_response({"error": "a bearer token is needed"}, 401)
+            shown = request.headers.get("Authorization", "")
+            why = "this bearer token is not this listener's" if shown else "a bearer token is needed"
+            where = "internal_token_file, or internal.token of the data folder"
+            response = json_response({"error": f"{why}: {where}, has it"}, 401)
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
         methods = self._routes.get(request.path)

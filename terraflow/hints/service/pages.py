@@ -1,25 +1,44 @@
 """What the two HTTP listeners answer.
 
 1. Public: `/healthz` (the process answers), `/readyz` (it is in service), `/metrics`.
-2. Internal: `GET /snapshot`, `POST|PUT /policy`, `POST /probe`, and what the service adds.
+2. Internal: `GET /snapshot`, `GET|POST|PUT /policy`, `POST /probe`, and what the service adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 from aiohttp import web
 
 from terraflow.hints.live import LiveHints
-from terraflow.hints.policy.posted import BODY_BYTES_MAX
+from terraflow.hints.policy.posted import BODY_BYTES_MAX, PostedPolicy, PostedTenant, as_posted
 from terraflow.hints.policy.problems import PoliciesRefused
-from terraflow.hints.policy.sources import PolicySources
+from terraflow.hints.policy.sources import Origin, PolicySources
 from terraflow.hints.service.http import Refused, Respond, Routes, json_response, read_body
 from terraflow.hints.service.overview import overview
 from terraflow.hints.service.probe import ProbeRequest, run_probe
 
 PROBE_BYTES_MAX = 4096
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /policy`: what is in force, in the words in which it is posted, where it came from and since when."""
+
+    source: Origin
+    since: str
+    policies: tuple[PostedPolicy, ...]
+    tenants: tuple[PostedTenant, ...]
+
+
+def in_force(sources: PolicySources) -> InForce:
+    """The page as things stand now."""
+    policies, tenants = as_posted(sources.in_force)
+    since = datetime.fromtimestamp(sources.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return InForce(source=sources.origin, since=since, policies=policies, tenants=tenants)
+
+
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -47,6 +66,9 @@ def internal_routes(
     async def snapshot(_request: web.BaseRequest) -> web.Response:
         return json_response(overview(live))
 
+    async def policies(_request: web.BaseRequest) -> web.Response:
+        return json_response(in_force(sources))
+
     async def policy(request: web.BaseRequest) -> web.Response:
         raw = await read_body(request, BODY_BYTES_MAX)
         try:
@@ -66,7 +88,7 @@ def internal_routes(
 
     return {
         "/snapshot": {"GET": snapshot},
-        "/policy": {"POST": policy, "PUT": policy},
+        "/policy": {"GET": policies, "POST": policy, "PUT": policy},
         "/probe": {"POST": probe},
         **(more or {}),
     }

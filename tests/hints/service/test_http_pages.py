@@ -134,8 +134,8 @@ async def test_a_refused_policy_changes_nothing() -> None:
             assert problem == {"field": "policies[0].y", "rule": "is no field of this manifest"}
         async with session.post("/policy", data=io.BytesIO(b" " * ((1 << 20) + 1))) as response:
             assert response.status == 413
-        async with session.get("/policy") as response:
-            assert (response.status, response.headers["Allow"]) == (405, "POST, PUT")
+        async with session.delete("/policy") as response:
+            assert (response.status, response.headers["Allow"]) == (405, "GET, POST, PUT")
     assert service.live.grounds.policies is before
 
 
