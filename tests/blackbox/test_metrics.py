@@ -182,6 +182,12 @@ def test_when_off_there_is_no_such_path(launch: Launch, token_file: Path, checks
     checks.ungoverned(scrape(site.plane), ModelApi.NOT_FOUND, named=False)
 
 
+def test_a_scraper_beside_the_plane_needs_no_proxy(launch: Launch, token_file: Path) -> None:
+    document = bundle.document(purpose("plain", sim("one")))
+    site = launch(document, metrics_token_file=token_file, trusted_proxies=["10.0.0.0/8"])
+    assert scrape(site.plane).status_code == 200
+
+
 @pytest.mark.parametrize("held", ["", "short", "has a space in it", "caf\u00e9" * 5, None])
 def test_a_token_file_that_cannot_be_used(held: str | None, launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "token"
