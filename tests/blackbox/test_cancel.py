@@ -34,6 +34,7 @@ def _open(site: Site) -> set[str]:
 
 
 @every_mouth
+@every_mouth
 def test_a_running_request_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [held(Gate(), answer())]
     calls, left = len(vendor.requests), len(vendor.closed_at)
@@ -78,6 +79,7 @@ def test_a_stream_is_cancelled_and_ends_in_an_error(site: Site, vendor: Vendor, 
     assert attempt["usage"]["output"] == 2, "seven characters, four a token"
 
 
+@every_mouth
 def test_a_request_that_waits_for_a_slot_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
     gate = Gate()
     vendor.replies[:] = [held(gate, answer())]
@@ -96,6 +98,7 @@ def test_a_request_that_waits_for_a_slot_is_cancelled(site: Site, vendor: Vendor
     assert len(vendor.requests) == calls + 1
 
 
+@every_mouth
 def test_a_keyed_request_that_was_cancelled_frees_its_key(site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [held(Gate(), answer())]
     calls = len(vendor.requests)
