@@ -157,6 +157,27 @@ def test_a_batch_of_messages_is_answered_in_their_shape(site: Site) -> None:
     assert found["bad"]["response"]["body"]["type"] == "error"
 
 
+def _invocation(custom_id: str, **fields: Any) -> Json:
+    body = {"input": f"Hello {CANARY}"} | fields
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/invocations", "body": body}
+
+
+def test_a_batch_of_invocations_declares_in_its_bodies(site: Site, checks: Checks) -> None:
+    good = _invocation("good", workload="keyed", data_class="confidential", deadline_ms=5_000, run={"id": "nightly"})
+    contradicts = _invocation("contradicts", workload="poor")
+    batch = ended(site.caller, made(site.caller, good, contradicts, headers=headers_of("keyed")))
+    found = results(site.caller, batch)
+    response = found["good"]["response"]
+    assert response["body"]["terraflow"]["capability"] == "d"
+    decision = site.caller.evidence(response["request_id"])["decision"]
+    assert (decision["workload"], decision["run"]) == ("keyed", {"id": "nightly"})
+    assert (decision["request"]["declared_class"], decision["request"]["deadline_ms"]) == ("confidential", 5_000)
+    assert found["contradicts"]["response"]["body"]["error"]["param"] == "workload"
+    checks.ungoverned(create(site.caller, _invocation("a", workload="day")), ModelApi.BATCH_REQUIRES_P3)
+    unknown = create(site.caller, _invocation("a", workload="no-such"))
+    assert (checks.raised(unknown), unknown.status_code) == (Governed.UNKNOWN_WORKLOAD, 404)
+
+
 def test_what_the_headers_declare_holds_for_every_item(site: Site) -> None:
     headers = headers_of("night", data_class="restricted", types="pci")
     batch = ended(site.caller, made(site.caller, line("one", None), line("two", "day"), headers=headers))

@@ -17,7 +17,7 @@ from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
-from terraflow.gateway.batches.item import ENDPOINTS, above_p3
+from terraflow.gateway.batches.item import ENDPOINTS, INVOCATIONS_PATH, above_p3
 from terraflow.gateway.batches.lines import Reading
 from terraflow.gateway.batches.runner import Runner
 from terraflow.gateway.exchange import Declared
@@ -162,8 +162,10 @@ class Batches:
         bundle = self._plane.bundles.active()
         if type(bundle) is not Bundle:
             return Refuse(reason=Governed.BUNDLE_INVALID)
-        for model in reading.models:
-            refuse = above_p3(bundle, caller, declared.workload, model, now)
+        for workload, model in reading.named:
+            # Only an invocation's body names its workload so; elsewhere the word has no meaning.
+            named = workload if reading.endpoint == INVOCATIONS_PATH else None
+            refuse = above_p3(bundle, caller, declared.workload or named, model, now)
             if refuse is not None:
                 return refuse
         assert reading.endpoint is not None

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -26,19 +26,25 @@ from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import DATA_CLASSES, MICRO, SENSITIVE_TYPES, Instant, Priority, RequestId
 from terraflow.evidence import record
 from terraflow.gateway.batches import lines
+from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Closed, Declared, Exchange
 from terraflow.gateway.kept import decode as decode_kept
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES
 from terraflow.gateway.mouths.errors import ungoverned_status
-from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.invocations import INVOCATIONS
+from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.pipeline import govern
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.batches import Batch, BatchItem
 from terraflow.ports.store import KeyHolder
+from terraflow.ports.upstream import ModelRequest
 
-ENDPOINTS: Mapping[str, Mouth] = MappingProxyType({"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES})
+INVOCATIONS_PATH = "/v1/invocations"
+ENDPOINTS: Mapping[str, Mouth] = MappingProxyType(
+    {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, INVOCATIONS_PATH: INVOCATIONS}
+)
 """What a batch's lines may be for, and the mouth that reads and answers them."""
 
 LATER = frozenset(
@@ -93,45 +99,57 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
     mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
     caller = KeyHolder(batch.tenant, batch.application, batch.key_id)
     body = bytes(given.body)
-    parse = partial(mouth.parse, body, values_max)
-    request = parse() if len(body) < LONG_BYTES else await plane.turns.take(parse)
-    if not isinstance(request, Refuse) and request.stream:
-        problem = Problem(field="stream", rule="is not for batches")
-        request = Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
-    bundle = plane.bundles.active()
-    if not isinstance(request, Refuse) and type(bundle) is Bundle:
-        # A bundle that came since may have changed the workload's priority.
-        refuse = above_p3(bundle, caller, batch.workload, request.model, plane.clock.now())
-        if refuse is not None and refuse.reason is ModelApi.BATCH_REQUIRES_P3:
-            request = refuse
-    if isinstance(request, Refuse):
-        plane.telemetry.turned_away(request, item.request_id, caller)
-        status = ungoverned_status(request)
-        shown = mouth.ungoverned_error(request, item.request_id)
-        return Result(False, lines.answered(item.request_id, given.custom_id, status, shown))
+    read = await _read(plane, batch, caller, partial(mouth.parse, body, values_max), len(body))
+    if isinstance(read, Refuse):
+        plane.telemetry.turned_away(read, item.request_id, caller)
+        shown = mouth.ungoverned_error(read, item.request_id)
+        return Result(False, lines.answered(item.request_id, given.custom_id, ungoverned_status(read), shown))
+    request, declared = read
+    deadline_ms = min(declared.deadline_ms or deadline_ms_max, deadline_ms_max)
     started = plane.clock.monotonic()
     x = Exchange(
         request_id=RequestId(item.request_id),
         mouth=mouth.name,
         caller=caller,
-        declared=Declared(
-            workload=batch.workload,
-            data_class=None if batch.data_class is None else DATA_CLASSES[batch.data_class],
-            sensitive_types=frozenset(SENSITIVE_TYPES[name] for name in batch.sensitive_types),
-            deadline_ms=deadline_ms_max,
-            idempotency_key=key_of(batch, item.no),
-        ),
+        declared=msgspec.structs.replace(declared, deadline_ms=deadline_ms, idempotency_key=key_of(batch, item.no)),
         request=request,
         body_digest=hashlib.sha256(body).hexdigest(),
         received_at=plane.clock.now(),
         started=started,
-        deadline=started + deadline_ms_max / 1000,
+        deadline=started + deadline_ms / 1000,
     )
     closed = await govern(plane, x)
     assert closed is not None
     if may_run_later(closed.reason, closed.detail, called=bool(x.attempts) or x.trial is not None):
         return Later(closed.retry_after_s)
     return _result(mouth, closed, given.custom_id, x.received_at)
+
+
+async def _read(
+    plane: Plane, batch: Batch, caller: KeyHolder, parse: Callable[[], ModelRequest | Refuse], size: int
+) -> tuple[ModelRequest, Declared] | Refuse:
+    """The item's request and what is declared of it, or why it is none."""
+    request = parse() if size < LONG_BYTES else await plane.turns.take(parse)
+    if isinstance(request, Refuse):
+        return request
+    if request.stream:
+        problem = Problem(field="stream", rule="is not for batches")
+        return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
+    said = Declared(
+        workload=batch.workload,
+        data_class=None if batch.data_class is None else DATA_CLASSES[batch.data_class],
+        sensitive_types=frozenset(SENSITIVE_TYPES[name] for name in batch.sensitive_types),
+    )
+    declared = combined(said, request.declared) if isinstance(request, Declaring) else said
+    if isinstance(declared, Refuse):
+        return declared
+    bundle = plane.bundles.active()
+    if type(bundle) is Bundle:
+        # A bundle that came since may have changed the workload's priority.
+        refuse = above_p3(bundle, caller, declared.workload, request.model, plane.clock.now())
+        if refuse is not None and refuse.reason is ModelApi.BATCH_REQUIRES_P3:
+            return refuse
+    return request, declared
 
 
 def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:

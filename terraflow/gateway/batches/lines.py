@@ -33,12 +33,13 @@ _given = msgspec.json.Decoder(Given)
 
 
 class Reading:
-    """The lines read so far: `items` as they are stored, `models` that their bodies name (None: one names none), and
-    the `endpoint` of all of them, None before the first when its reader does not say which it must be."""
+    """The lines read so far: `items` as they are stored, `named` the pairs of a workload and a model that their bodies
+    name (None: not named), and the `endpoint` of all of them, None before the first when its reader does not say which
+    it must be."""
 
     def __init__(self, endpoint: str | None, endpoints: frozenset[str], line_bytes_max: int, values_max: int) -> None:
         self.items: list[bytes] = []
-        self.models: set[str | None] = set()
+        self.named: set[tuple[str | None, str | None]] = set()
         self.endpoint = endpoint
         self._endpoints = endpoints
         self._line_bytes_max = line_bytes_max
@@ -78,10 +79,13 @@ class Reading:
         if name in self._names:
             return Refuse(reason=ModelApi.DUPLICATE_CUSTOM_ID, problems=(_problem(no, "custom_id", "must be unique"),))
         self._names.add(name)
-        model = line["body"].get("model")
-        self.models.add(model if type(model) is str else None)
+        self.named.add((_text(line["body"].get("workload")), _text(line["body"].get("model"))))
         self.items.append(_encode(_given.decode(raw)))
         return None
+
+
+def _text(value: object) -> str | None:
+    return value if type(value) is str else None
 
 
 def given(data: bytes) -> Given:
