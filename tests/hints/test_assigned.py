@@ -56,6 +56,22 @@ def test_two_requests_that_part_are_told_at_most_a_sixteenth_too_short(depth: in
     assert row.tokens == 16 * row.blocks
 
 
+def test_a_lost_replica_holds_nothing_and_is_as_busy_as_before() -> None:
+    memory = Assigned(linger_s=2.0)
+    for replica in ("r1", "r1", "r2"):
+        memory.sent(SCOPE, "", replica, CHAIN, 640, 0.0)
+    memory.sent(Scope("t", "other", "s"), "", "r1", CHAIN, 640, 0.0)
+    memory.ended(SCOPE, "", "r1", CHAIN, True, 0.0)
+    memory.lost("t", "m", "r1")
+    assert held(memory) == {"r2": (40, 640)}
+    assert memory.in_flight(SCOPE, "r1") == 1
+    assert [row.replica for row in memory.held(Scope("t", "other", "s"), "", CHAIN, COUNTS, 0.0)] == ["r1"]
+    memory.ended(SCOPE, "", "r1", CHAIN, True, 1.0)
+    assert held(memory, now=1.0) == {"r2": (40, 640)}
+    memory.sent(SCOPE, "", "r1", CHAIN, 640, 1.0)
+    assert set(held(memory, now=1.0)) == {"r1", "r2"}
+
+
 def test_what_ended_is_held_for_a_moment_and_what_failed_is_not() -> None:
     memory = Assigned(linger_s=2.0)
     memory.sent(SCOPE, "", "r1", CHAIN, 640, 0.0)
