@@ -3,11 +3,14 @@
 1. A hint service that cannot be had, now or ever, keeps no plane from starting and no request from being served. A
    setting that names a file which is not there does: it is a mistake, and easily mended.
 2. What a plane does not use is not loaded: gRPC is for a service elsewhere, the index for one inside.
+3. Fleets that hints know by one name are one fleet to them, with the replicas of all. What leaves a bundle is taken
+   back.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -44,21 +47,21 @@ class Fleets:
         self._tokenizers = Path(settings.tokenizers_dir) if settings.tokenizers_dir is not None else None
         self._follow = follow
         self._stop = stop
+        self._joined: dict[tuple[str, str, str], list[str]] = {}
 
     def advise(self, capability: Capability) -> Advice:
         """The advice of a fleet's capability."""
-        fleet = capability.fleet
-        assert fleet is not None
-        if self._hints is not None:
-            names = [replica.id for replica in fleet.replicas if replica.enabled]
-            tenant, model = capability.hinted_as
-            # Prompts that cannot be tokenized in time are looked up under our own scheme.
-            for scheme in dict.fromkeys((SCHEME, fleet.scheme or SCHEME)):
-                self._hints.joined(tenant, model, scheme, names)
         return Advice(prefixes=self._prefixes(capability), hints=self._hints, deadline_s=self._deadline_s)
 
     async def follow(self, bundle: Bundle) -> None:
-        """A bundle comes into force: what its replicas publish is read, where this process does that."""
+        """A bundle comes into force: its replicas are told to the hints, and what they publish is read where this
+        process does that."""
+        if self._hints is not None:
+            joined = members_of(bundle)
+            for name in {*joined, *self._joined}:
+                if joined.get(name) != self._joined.get(name):
+                    self._hints.joined(*name, joined.get(name, []))
+            self._joined = joined
         if self._follow is not None:
             await self._follow(bundle)
 
@@ -96,6 +99,19 @@ class Fleets:
         # The first prompt compiles what later ones find compiled, and should not be a caller's.
         loaded.messages(name, [{"role": "user", "content": "warm"}])
         return loaded
+
+
+def members_of(bundle: Bundle) -> dict[tuple[str, str, str], list[str]]:
+    """The replicas of a bundle's fleets that may be used, by the tenant, model and scheme that hints know them by."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for capability in bundle.capabilities.values():
+        if (fleet := capability.fleet) is None:
+            continue
+        # Prompts that cannot be tokenized in time are looked up under our own scheme.
+        for scheme in {SCHEME, fleet.scheme or SCHEME}:
+            members = found.setdefault((*capability.hinted_as, scheme), set())
+            members.update(replica.id for replica in fleet.replicas if replica.enabled)
+    return {name: sorted(members) for name, members in found.items() if members}
 
 
 async def open_fleets(settings: Settings, clock: Clock) -> Fleets:
@@ -139,13 +155,16 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
 
 
 def _remote(settings: Settings, clock: Clock) -> ReplicaHints:
+    from terraflow.app.grpc_noise import quiet_grpc
+
+    quiet_grpc()
     import grpc
 
     from terraflow.hints.plane.client import RemoteHints
 
     credentials = token = None
     if settings.hints_tls:
-        roots = None if settings.hints_ca_file is None else _read("hints_ca_file", settings.hints_ca_file)
+        roots = None if settings.hints_ca_file is None else _authorities("hints_ca_file", settings.hints_ca_file)
         credentials = grpc.ssl_channel_credentials(roots)
     if settings.hints_token_file is not None:
         token = _read("hints_token_file", settings.hints_token_file).decode("ascii", "replace").strip()
@@ -153,6 +172,16 @@ def _remote(settings: Settings, clock: Clock) -> ReplicaHints:
             raise CannotStart(f"hints_token_file: {settings.hints_token_file} holds no token")
     deadline_s = settings.hint_deadline_ms / 1000
     return RemoteHints(settings.hints, clock, try_timeout_s=deadline_s, credentials=credentials, token=token)
+
+
+def _authorities(setting: str, file: str) -> bytes:
+    """gRPC takes whatever a file holds, and fails at each call."""
+    roots = _read(setting, file)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=roots.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise CannotStart(f"{setting}: {file} holds no certificate in PEM") from None
+    return roots
 
 
 def _read(setting: str, file: str) -> bytes:

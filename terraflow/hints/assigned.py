@@ -173,6 +173,13 @@ class Assigned:
         else:
             self._let_go(flight)
 
+    def lost(self, tenant: str, model: str, replica: str) -> None:
+        """What it held is gone: nothing that was sent there counts as held any more. What is in flight stays so."""
+        for flight in self._holding:
+            scope = flight.key.scope
+            if flight.key.replica == replica and scope.model == model and scope.tenant == tenant:
+                self._let_go(flight)
+
     # What follows from it
 
     def load(self, scope: Scope, replica: str, now: float) -> float:

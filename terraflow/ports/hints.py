@@ -72,7 +72,8 @@ class ReplicaHints(Protocol):
         ...
 
     def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
-        """The replicas of a fleet, known also before any has reported. MUST NOT wait or raise."""
+        """All replicas that the fleets of this name have, known also before any has reported; none: there is no such
+        fleet any more. MUST NOT wait or raise."""
         ...
 
     def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:

@@ -20,11 +20,11 @@ from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import BadSettings, Settings, load_settings
 from terraflow.contracts.bundle import Bundle
 from terraflow.hints.live import LiveHints
-from terraflow.hints.plane.content import ContentPrefixes
+from terraflow.hints.plane.content import SCHEME, ContentPrefixes
 from terraflow.hints.plane.guarded import GuardedHints
 from terraflow.hints.plane.inside import InsideHints
 from terraflow.hints.plane.tokenized import TokenPrefixes
-from terraflow.hints.words import Report, Stats
+from terraflow.hints.words import Report, Scope, Stats
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
 from tests.hints.feed.publisher import Publisher, batch, stored
@@ -134,6 +134,25 @@ async def test_what_the_active_bundles_replicas_publish_is_read(tmp_path: Path) 
         [feed] = feeds_of(bundle_of(inside))
         assert (feed.replica, feed.model, feed.tenant, feed.scheme) == ("r1", "m", "t", "sim")
         assert live_of(inside).labels("fleet", "a-model") == {}
+
+
+async def test_fleets_of_one_name_are_one_to_the_hints_and_what_leaves_a_bundle_is_taken_back(tmp_path: Path) -> None:
+    def members(inside: Inside, model: str, scheme: str = SCHEME) -> tuple[str, ...]:
+        assigned = live_of(inside).grounds.assigned
+        assert assigned is not None
+        return assigned.members(Scope("fleet", model, scheme))
+
+    named = {"hint_model": "m"}
+    one = fleet("a", replica("r0"), replica("r1", enabled=False), **named)
+    two = fleet("b", replica("r2"), tokenizer="bytes", scheme="sim", **named)
+    async with plane_inside(tmp_path / "data", document(purpose("w", one, two)), hints="inside") as inside:
+        assert (members(inside, "m"), members(inside, "m", "sim")) == (("r0", "r2"), ("r2",))
+        inside.folder.activate(document(purpose("w", one)))
+        await inside.parts.bundles.refresh()
+        assert (members(inside, "m"), members(inside, "m", "sim")) == (("r0",), ())
+        inside.folder.activate(document(purpose("w", fleet("a", replica("r3")), sim("s"))))
+        await inside.parts.bundles.refresh()
+        assert (members(inside, "m"), members(inside, "a-model")) == ((), ("r3",))
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -5,9 +5,11 @@
    also while the server is away.
 3. Prompts known by a scheme that no engine reports are reported in batches, off every request's path; what does not fit
    the queue is dropped, and so is what the server does not take.
-4. Pressure is read in the background, and known only as long as it is young.
+4. Pressure is read in the background, of fleets that have joined and are asked about, and known only as long as it is
+   young.
 5. What is matched by less than the fleets' share of a prompt is left out here: the contract's message does not say what
    share the server asks, and the reference asks none. A server's setting or policy can so ask for more, not for less.
+6. That it answers no longer, and that it does again, is a line in the log each; misses have none.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import grpc.aio
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.assigned import Assigned
+from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.plane.breaker import Breaker
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
@@ -82,9 +85,11 @@ class RemoteHints:
         self._clock = clock
         self._try_timeout_s = try_timeout_s
         self._breaker = Breaker()
+        self._telling = Telling(f"the hint service {address}")
         self._assigned = Assigned()
         self._reports: deque[tuple[Prefix, str]] = deque(maxlen=REPORTS_MAX)
         self._lost: deque[tuple[str, str, str]] = deque()
+        self._joined: set[tuple[str, str, str]] = set()
         self._pressure: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -103,16 +108,22 @@ class RemoteHints:
                 response = await self._stub.LookupRoute(request(), timeout=timeout_s, metadata=self._metadata)
             hint = _hint(response)
         except TimeoutError:
-            missed = _LATE
+            missed, why = _LATE, f"no answer in {timeout_s:g} s"
         except grpc.aio.AioRpcError as error:
+            why = f"{error.code().name}, {' '.join((error.details() or '').split())[:SHOWN_MAX]}"
             missed = _LATE if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else _ABSENT
         except Exception as error:
             log.error("a lookup could not be asked: %s", type(error).__name__)
-            missed = _ABSENT
+            missed, why = _ABSENT, type(error).__name__
         else:
+            if self._breaker.open:
+                self._telling.say(logging.INFO, "answers again")
             self._breaker.succeeded()
             return hint
+        before = self._breaker.open
         self._breaker.failed()
+        if self._breaker.open and not before:
+            self._telling.say(logging.WARNING, f"does not answer, and requests go on without its hints: {why}")
         return missed
 
     def _with_memory(self, prefix: Prefix, hint: Hint) -> Hint:
@@ -129,16 +140,26 @@ class RemoteHints:
 
     def pressure(self, tenant: str, model: str) -> dict[str, float]:
         """See the port."""
-        self._keep("pressure", self._read_pressure)
         known = self._pressure.get((tenant, model))
         if known is None:
-            if len(self._pressure) < SCOPES_MAX:
-                self._pressure[tenant, model] = (0.0, {})
-            return {}
+            # Of a fleet that has left, requests may still ask.
+            if not self._has_joined(tenant, model) or len(self._pressure) >= SCOPES_MAX:
+                return {}
+            known = self._pressure[tenant, model] = (0.0, {})
+        self._keep("pressure", self._read_pressure)
         return known[1] if self._clock.monotonic() - known[0] <= PRESSURE_AGE_MAX_S else {}
 
     def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
-        """See the port; a server of the contract has no word for it."""
+        """See the port; a server of the contract has no word for it, and only whom to ask about follows."""
+        if replicas:
+            self._joined.add((tenant, model, scheme))
+        else:
+            self._joined.discard((tenant, model, scheme))
+            if not self._has_joined(tenant, model):
+                self._pressure.pop((tenant, model), None)
+
+    def _has_joined(self, tenant: str, model: str) -> bool:
+        return any(fleet[:2] == (tenant, model) for fleet in self._joined)
 
     def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
         """See the port."""
@@ -156,6 +177,7 @@ class RemoteHints:
     def lost(self, prefix: Prefix, replica: str) -> None:
         """See the port."""
         event = (prefix.tenant, prefix.model, replica)
+        self._assigned.lost(*event)
         if event not in self._lost and len(self._lost) < LOST_MAX:
             self._lost.append(event)
             # What waits is of before the loss, and would be told after it.
@@ -201,14 +223,15 @@ class RemoteHints:
                     await self._stub.ReportCacheState(_each(batch), metadata=self._metadata)
 
     async def _read_pressure(self) -> None:
-        while True:
+        while self._pressure:
             for tenant, model in tuple(self._pressure):
                 with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
                     request = pb.GetCacheStateRequest(tenant_id=tenant, model_id=model)
                     async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
                         state = await self._stub.GetCacheState(request, metadata=self._metadata)
                     told = {stats.replica_id: stats.pressure for stats in state.replicas}
-                    self._pressure[tenant, model] = (self._clock.monotonic(), told)
+                    if (tenant, model) in self._pressure:
+                        self._pressure[tenant, model] = (self._clock.monotonic(), told)
             await asyncio.sleep(PRESSURE_EVERY_S)
 
 

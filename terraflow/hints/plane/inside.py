@@ -49,6 +49,8 @@ class InsideHints:
 
     def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
         """See the port."""
+        if not replicas:
+            self._pressure.pop((tenant, model), None)
         if self._live.grounds.assigned is not None:
             self._live.grounds.assigned.join(Scope(tenant, model, scheme), replicas)
 
@@ -71,7 +73,10 @@ class InsideHints:
 
     def lost(self, prefix: Prefix, replica: str) -> None:
         """See the port."""
-        self._live.clear(prefix.tenant, prefix.model, replica)
+        live = self._live
+        live.clear(prefix.tenant, prefix.model, replica)
+        if live.grounds.assigned is not None:
+            live.grounds.assigned.lost(prefix.tenant, prefix.model, replica)
 
     async def close(self) -> None:
         """See the port; who opened the hints closes them."""

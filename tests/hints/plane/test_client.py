@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from terraflow.app.fleets import open_fleets
+from terraflow.app.opening import CannotStart
 from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import Settings
 from terraflow.core.reasons import Lookup
@@ -50,6 +51,7 @@ class Server(InferenceCacheServicer):
         self.asked: list[pb.LookupRouteRequest] = []
         self.reported: list[pb.CacheStateUpdate] = []
         self.events: list[pb.CacheEvent] = []
+        self.asked_of: list[str] = []
         self.metadata: dict[str, Any] = {}
         self.answer: Callable[[], Awaitable[pb.LookupRouteResponse]] = no_hint
 
@@ -68,6 +70,7 @@ class Server(InferenceCacheServicer):
         return pb.Ack(accepted=True)
 
     async def GetCacheState(self, request: Any, context: Any) -> pb.GetCacheStateResponse:
+        self.asked_of.append(request.model_id)
         return pb.GetCacheStateResponse(replicas=[pb.ReplicaStats(replica_id="r0", pressure=0.5)])
 
 
@@ -294,10 +297,31 @@ async def test_what_a_lost_replica_held_is_not_reported_after_its_loss() -> None
     assert [update.replica_id for update in server.reported] == ["r2"]
 
 
-async def test_pressure_is_read_beside_the_requests() -> None:
-    async with serving() as (_, port), remote(port) as client:
+async def test_pressure_is_read_beside_the_requests_and_of_no_fleet_that_has_left() -> None:
+    async with serving() as (server, port), remote(port) as client:
+        assert client.pressure("fleet", "m") == client.pressure("fleet", "other") == {}
+        for scheme in ("s", "z"):
+            client.joined("fleet", "m", scheme, ["r0"])
         assert client.pressure("fleet", "m") == {}
         await until(lambda: client.pressure("fleet", "m") == {"r0": 0.5})
+        client.joined("fleet", "m", "s", [])
+        assert client.pressure("fleet", "m") == {"r0": 0.5}
+        client.joined("fleet", "m", "z", [])
+        assert client.pressure("fleet", "m") == {}
+        await until(lambda: client._tasks["pressure"].done())
+        client.joined("fleet", "m", "s", ["r0"])
+        await until(lambda: client.pressure("fleet", "m") == {"r0": 0.5})
+    assert set(server.asked_of) == {"m"}
+
+
+async def test_what_was_sent_to_a_lost_replica_is_no_match() -> None:
+    async with serving() as (_, port), remote(port) as client:
+        for replica in ("r1", "r2"):
+            client.sent(PREFIX, replica, 0)
+        client.sent(PREFIX, "r1", 0)
+        client.ended(PREFIX, "r1", held=True)
+        client.lost(PREFIX, "r1")
+        assert [one.replica for one in (await client.hint(PREFIX, DEADLINE_S)).ranked] == ["r2"]
 
 
 @pytest.fixture
@@ -314,20 +338,21 @@ async def test_inside_a_burst_stays_together_before_anything_is_reported(inside:
     assert (hint.reason, hint.ranked[0].replica, hint.ranked[0].matched_tokens) == (Lookup.PREFIX_MATCH, "r1", 256)
 
 
-async def test_inside_an_unreported_prefix_is_known_after_its_call(inside: InsideHints) -> None:
+async def test_inside_an_unreported_prefix_is_known_after_its_call() -> None:
+    inside = InsideHints(LiveHints(Grounds(index=Index()), SystemClock()))
     ours = msgspec.structs.replace(PREFIX, unreported=True)
     inside.sent(ours, "r1", 0)
     inside.ended(ours, "r1", held=True)
-    inside._live.assigned = None
     hint = await inside.hint(ours, DEADLINE_S)
     assert (hint.reason, hint.ranked[0].replica) == (Lookup.PREFIX_MATCH, "r1")
 
 
 async def test_inside_a_lost_replica_holds_nothing(inside: InsideHints) -> None:
     ours = msgspec.structs.replace(PREFIX, unreported=True)
+    for replica in ("r1", "r2", "r1"):
+        inside.sent(ours, replica, 0)
     for replica in ("r1", "r2"):
         inside.ended(ours, replica, held=True)
-    inside._live.assigned = None
     inside.lost(ours, "r1")
     assert [one.replica for one in (await inside.hint(ours, DEADLINE_S)).ranked] == ["r2"]
 
@@ -405,3 +430,29 @@ async def test_a_content_prefix_says_that_nobody_else_reports_it() -> None:
     assert (found.scheme, found.unreported, found.adapter) == (SCHEME, True, "a")
     assert len(found.hashes) == len(found.counts) == 9
     assert sum(found.counts) <= found.tokens
+
+
+async def test_that_the_service_answers_no_longer_and_that_it_does_again_is_a_line_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "terraflow.hints")
+    port = free_port()
+    async with remote(port) as client:
+        for _ in range(FAILURES_MAX * 4):
+            await client.hint(PREFIX, DEADLINE_S)
+        (lost,) = caplog.records
+        assert lost.levelname == "WARNING"
+        said = (
+            f"the hint service 127.0.0.1:{port}: does not answer, and requests go on without its hints: UNAVAILABLE, "
+        )
+        assert lost.getMessage().startswith(said) and "Connection refused" in lost.getMessage()
+        async with serving(port):
+            await until(lambda: len(caplog.records) == 2)
+            assert caplog.records[1].getMessage() == f"the hint service 127.0.0.1:{port}: answers again"
+
+
+async def test_an_authority_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("no certificate")
+    with pytest.raises(CannotStart, match=f"hints_ca_file: {file} holds no certificate in PEM"):
+        await open_fleets(Settings(hints="hints.internal:1", hints_tls=True, hints_ca_file=str(file)), SystemClock())
