@@ -1,4 +1,4 @@
-"""What a feed logs: a line for each thing that changes with its engine, never one for an event of it.
+"""What is logged of an engine or a server elsewhere: a line for each thing that changes with it, never one an event.
 
 1. A flapping engine, or one that misses an event a second, writes no more than `LINES_MAX` lines at once and one every
    `LINE_EVERY_S` after that; how many were left out stands in the next one.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from terraflow.hints.feed.machine import State
 from terraflow.hints.feed.stream import Stream
 
-log = logging.getLogger("terraflow.hints.feed")
+log = logging.getLogger("terraflow.hints")
 
 LINES_MAX = 12
 LINE_EVERY_S = 15.0

@@ -16,7 +16,7 @@ from tests.hints.feed.test_feeds import PAGE, SCOPE, Running, keys, settings
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "terraflow.hints.feed")
+    caplog.set_level(logging.INFO, "terraflow.hints")
     return caplog
 
 
