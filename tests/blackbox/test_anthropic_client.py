@@ -191,6 +191,29 @@ def test_tools_called_in_a_stream(client: anthropic.Anthropic) -> None:
     assert (use.name, use.input) == ("weather", {"city": ""})
 
 
+def test_the_tool_runner_goes_on_without_a_thread(client: anthropic.Anthropic, vendor: Vendor, wire: Wire) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """What it is like outside."""
+        return f"35 °C in {city}"
+
+    calls = says(200, completion(None, finish_reason="tool_calls", tool_calls=[_call(0, "Pune")]))
+    vendor.replies[:] = [calls] * (len(vendor.requests) + 1) + [answer("Warm there.")]
+    runner = client.beta.messages.tool_runner(model="plain", max_tokens=50, messages=ASKED, tools=[weather])
+    assert [block.text for block in runner.until_done().content if block.type == "text"] == ["Warm there."]
+    assert wire.requests == 3
+    assert [message["role"] for message in vendor.requests[-1].body["messages"]] == ["user", "assistant", "tool"]
+
+
+def test_a_thread_is_refused_in_the_vendors_own_words(client: anthropic.Anthropic, wire: Wire, checks: Checks) -> None:
+    thread = {"thread": {"type": "create"}}
+    with pytest.raises(anthropic.types.ThreadUnsupportedRequestError) as met:
+        client.messages.create(model="plain", max_tokens=50, messages=ASKED, extra_body=thread)
+    assert checks.raised(met.value.response) is ModelApi.INVALID_REQUEST
+    assert "thread" in met.value.message
+    assert wire.requests == 1
+
+
 def test_parsed_output(client: anthropic.Anthropic) -> None:
     parsed = client.messages.parse(model="extract", max_tokens=50, messages=ASKED, output_format=Total)
     assert parsed.parsed_output == Total(total=0, items=[])

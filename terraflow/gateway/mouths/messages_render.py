@@ -4,6 +4,10 @@
    an empty one. A refusal's words are text, and the stop reason says that it is one.
 2. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
 3. Error types are Anthropic's, by status; the code is beside them, in `error.code`. Messages are the registry's words.
+4. A request for a thread is told in Anthropic's own word for it that there is none, so that its clients, whose tool
+   runners begin one unasked, send the whole conversation instead.
+
+Source of the word: the error types of Anthropic's client library.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import reason as reason_of
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.errors import terraflow_object, ungoverned_facts
+from terraflow.gateway.mouths.messages_shape import THREAD
 from terraflow.ports.upstream import Usage
 
 Json = dict[str, Any]
@@ -44,6 +49,7 @@ _ERROR_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_NO_THREADS = {"error_code": "thread_unsupported_request"}
 _TIERS = {"default": "standard", "priority": "priority"}
 # fmt: on
 
@@ -155,9 +161,14 @@ def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
     """The body of an error from before governance."""
     reason = reason_of(refuse.reason)
     message, facts = ungoverned_facts(refuse, request_id)
-    return _error(reason.status or 500, reason.code, message, request_id, facts)
+    details = _NO_THREADS if THREAD in refuse.problems else None
+    return _error(reason.status or 500, reason.code, message, request_id, facts, details)
 
 
-def _error(status: int, code: str, message: str, request_id: str | None, facts: Json) -> bytes:
-    error = {"type": _ERROR_TYPES.get(status, "api_error"), "message": message, "code": code}
+def _error(
+    status: int, code: str, message: str, request_id: str | None, facts: Json, details: Json | None = None
+) -> bytes:
+    error: Json = {"type": _ERROR_TYPES.get(status, "api_error"), "message": message, "code": code}
+    if details is not None:
+        error["details"] = details
     return _encode({"type": "error", "error": error, "request_id": request_id, "terraflow": facts})

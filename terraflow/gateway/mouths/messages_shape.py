@@ -4,7 +4,8 @@
    lost in the translation, so it is refused, as Anthropic's own API refuses what it does not know.
 2. Not here, and why: sources of type `file` (the ids belong to the provider's account, not to the caller); blocks and
    fields of server tools, containers and MCP servers (they run, reach out and cost where no capability says so); other
-   speeds and regions of inference (other prices).
+   speeds and regions of inference (other prices); threads (the conversation would be the provider's to keep). A
+   thread is refused under its own name, `THREAD`, because clients that begin one go on without when they are told.
 3. A tool with a `type` of its own is let in as it is: adapters know which of them they can tell.
 
 Sources: Anthropic's API reference, "Create a Message"; the types of its client library.
@@ -22,6 +23,7 @@ from terraflow.gateway.mouths.chat_shape import Count, Name, problem_of
 
 TURNS_MAX = 4096
 TOOLS_MAX = 512
+THREAD = Problem(field="thread", rule="must be absent: no conversation is kept here, so send the whole of it")
 
 
 class _Closed(msgspec.Struct, forbid_unknown_fields=True):
@@ -234,6 +236,8 @@ _Body = TypeVar("_Body", bound=CountedBody)
 
 def check(document: dict[str, Any], kind: type[_Body]) -> _Body | Problem:
     """The typed body, or where it departs from the shape."""
+    if document.get("thread") is not None:
+        return THREAD
     try:
         return msgspec.convert(document, kind, strict=True)
     except msgspec.ValidationError as error:

@@ -1,0 +1,68 @@
+// OpenAI's client for Node.js: writes what it made of each answer, as JSON.
+import OpenAI from "openai";
+import { zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
+
+const { PLANE_URL, PLANE_KEY, PLANE_QUESTION } = process.env;
+const client = new OpenAI({ baseURL: PLANE_URL, apiKey: PLANE_KEY });
+const messages = [{ role: "user", content: PLANE_QUESTION }];
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+const Total = z.object({ total: z.number(), items: z.array(z.string()) });
+
+async function plain() {
+  const { data, response } = await client.chat.completions.create({ model: "work", messages }).withResponse();
+  return { said: data.choices[0].message.content, id: data._request_id, header: response.headers.get("x-request-id") };
+}
+
+async function streamed() {
+  const options = { include_usage: true };
+  const stream = await client.chat.completions.create({ model: "work", messages, stream: true, stream_options: options });
+  const pieces = [];
+  let used = 0;
+  for await (const chunk of stream) {
+    if (chunk.choices[0]?.delta.content) pieces.push(chunk.choices[0].delta.content);
+    used = chunk.usage?.total_tokens ?? used;
+  }
+  return { pieces, used };
+}
+
+async function tools() {
+  const called = [];
+  const weather = { name: "weather", parameters, parse: JSON.parse, function: (given) => (called.push(given), "35 °C") };
+  const runner = client.chat.completions.runTools({
+    model: "work", messages, tools: [{ type: "function", function: weather }],
+  });
+  return { said: await runner.finalContent(), called };
+}
+
+async function toolsStreamed() {
+  const tool = { type: "function", function: { name: "weather", parameters } };
+  const stream = client.chat.completions.stream({ model: "work", messages, tools: [tool] });
+  const { name, arguments: given } = (await stream.finalMessage()).tool_calls[0].function;
+  return { name, given: JSON.parse(given) };
+}
+
+async function structured() {
+  const format = zodResponseFormat(Total, "total");
+  const answer = await client.chat.completions.parse({ model: "extract", messages, response_format: format });
+  return answer.choices[0].message.parsed;
+}
+
+async function refused() {
+  try {
+    await client.chat.completions.create({ model: "poor", messages });
+  } catch (error) {
+    return { kind: error.constructor.name, status: error.status, code: error.code };
+  }
+}
+
+async function models() {
+  const ids = [];
+  for await (const model of client.models.list()) ids.push(model.id);
+  return ids;
+}
+
+const parts = { plain, streamed, tools, toolsStreamed, structured, refused, models };
+const heard = {};
+for (const [name, part] of Object.entries(parts)) heard[name] = await part();
+console.log(JSON.stringify(heard));
