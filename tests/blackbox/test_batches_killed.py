@@ -10,14 +10,17 @@ import asyncio
 import random
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import httpx2
 
 from terraflow.core.reasons import Governed
 from terraflow.core.types import parse_usd
 from tests.blackbox.conftest import Launch
 from tests.harness import bundle
-from tests.harness.batches import ENDED, answer_key, ended, line, made, now, results
-from tests.harness.bundle import purpose, remote
+from tests.harness.batches import ENDED, answer_key, create, ended, line, made, now, results
+from tests.harness.bundle import purpose, remote, sim
 from tests.harness.upstreams import COST, Upstreams, answer
 from tests.providers.vendor import Reply, Request
 
@@ -69,3 +72,26 @@ def test_a_killed_plane_runs_every_item_once(launch: Launch, tmp_path: Path, ups
         assert cost == COST or outcome["recovered"]
         charged += cost
     assert site.folder.money() == (0, charged), "the money is exact"
+
+
+def test_a_batch_that_a_kill_met_while_it_was_kept_is_whole_or_failed(launch: Launch, tmp_path: Path) -> None:
+    document = bundle.document(purpose("night", sim("a"), priority=3))
+    site = launch(document, answer_key_file=answer_key(tmp_path / "key"))
+    lines = [line(f"{no}") for no in range(1_500)]
+    for after_s in (0.03, 0.06, 0.09, 0.12, 0.2):
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(create, site.caller, *lines)
+            time.sleep(after_s)
+            site.plane.kill()
+            answered = not isinstance(asked.exception(), httpx2.TransportError)
+        site.plane.start()
+        listed = site.caller.get("/batches").json()["data"]
+        if answered:
+            assert asked.result().json()["id"] == listed[0]["id"], "what was acknowledged is there"
+    for batch in site.caller.get("/batches").json()["data"]:
+        status = "failed" if batch["status"] in ("failed", "validating") else "completed"
+        batch = ended(site.caller, batch, status)
+        counts = batch["request_counts"]
+        assert counts["total"] == 1_500
+        assert counts["completed"] + counts["failed"] == (1_500 if status == "completed" else 0)
+        assert len(results(site.caller, batch)) == counts["completed"] + counts["failed"]
