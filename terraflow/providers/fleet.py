@@ -6,22 +6,24 @@
    another replica could take the call.
 3. A replica that could not be reached, broke off or did not answer in time is looked at now and then, beside the
    requests, until it answers: no request is spent on finding out.
-4. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
+4. A prompt's prefix is that of what the engines are sent, not of what the caller wrote.
+5. Each replica's endpoint is checked as any other is; one that is outside the boundary is not called.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from terraflow.contracts.capability import Capability
+from terraflow.contracts.capability import Capability, Dialect
 from terraflow.core.reasons import Lookup
 from terraflow.ports.hints import Hint, Prefix, Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, Placement, Provider, ProviderFailure
+from terraflow.providers.openai_extensions import without_extensions
 from terraflow.providers.replicas import FAULTS_MAX, UNREACHED, Seat, another, choose, member_of
 
 LOOK_EVERY_S = 0.5
@@ -55,6 +57,7 @@ class FleetProvider:
         most = capability.fleet.pressure_max_percent
         self._pressure_max = None if most is None else most / 100
         self._known_as = capability.hinted_as
+        self._dialect = capability.dialect
         # With a tokenizer the engines' own feeds say what became of a cache, and only we say so without.
         self._forgets = capability.fleet.tokenizer is None
         self._seats = tuple(seats)
@@ -119,12 +122,13 @@ class FleetProvider:
         return all(told.get(replica, 0.0) > self._pressure_max for replica in able)
 
     async def _begun(self, call: Call) -> tuple[int, Prefix | None]:
-        """Choose a replica, say so, and count the call there. Raises ProviderFailure when no replica may be called."""
+        """Choose a replica, say so, and count the call there. Raises ProviderFailure when no replica may be called, or
+        when no engine has words for the request."""
         advice, hint = self._advice, None
         monotonic = self._clock.monotonic
         began = monotonic()
         budget_s = min(advice.deadline_s, call.timeout_s)
-        prefix = await advice.prefixes.prefix(call.request.document, budget_s)
+        prefix = await advice.prefixes.prefix(_sent(call, self._dialect), budget_s)
         now = monotonic()
         if advice.hints is not None:
             hint = await _asked(advice.hints, prefix, budget_s - (now - began))
@@ -171,6 +175,13 @@ class FleetProvider:
                 seat.succeeded()
             else:
                 seat.silent(self._clock.monotonic())
+
+
+def _sent(call: Call, dialect: Dialect) -> dict[str, Any]:
+    """The document as the engine gets it: a cache mark that moves on with a conversation changes no prefix there.
+    Raises ProviderFailure: UNSUPPORTED_FIELD."""
+    request = call.request
+    return without_extensions(request.document, dialect) if request.extended else request.document
 
 
 async def _asked(hints: ReplicaHints, prefix: Prefix | None, left_s: float) -> Hint | None:

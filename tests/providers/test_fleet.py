@@ -43,6 +43,7 @@ class Board:
     def __init__(self, answer: Callable[[], Hint] = lambda: Hint(reason=Lookup.NO_HINT)) -> None:
         self.answer = answer
         self.told: list[tuple[str, str, bool | None]] = []
+        self.hashes: list[list[bytes]] = []
         self.pressures: dict[str, float] = {}
 
     async def hint(self, prefix: Prefix, timeout_s: float) -> Hint:
@@ -57,6 +58,7 @@ class Board:
 
     def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
         self.told.append(("sent", replica, None))
+        self.hashes.append([*prefix.hashes])
 
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
         self.told.append(("ended", replica, held))
@@ -134,6 +136,35 @@ async def test_without_hints_a_prompt_stays_with_its_replica_and_short_ones_spre
             await provider.complete(asked)
             assert places[0].hint is None
         assert sorted(len(vendor.requests) for vendor in vendors) == [0, 0, 6]
+
+
+async def test_a_prefix_is_that_of_what_is_sent_wherever_the_callers_cache_marks_stand() -> None:
+    part = {"type": "text", "text": LONG[0]["content"]}
+    asked = {"role": "user", "content": [{"type": "text", "text": "And then? " * 400}]}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    turns = ([{"role": "user", "content": [part | mark]}], [{"role": "user", "content": [part]}, asked | mark])
+    reply, board = says(200, answers("hi")), Board()
+    async with engines(reply) as vendors, opened(fleet(ports(vendors)), board) as provider:
+        for messages in turns:
+            one = call(messages=messages)
+            request = msgspec.structs.replace(one.request, extended=True)
+            await provider.complete(msgspec.structs.replace(one, request=request))
+        sent = [request.body["messages"][0] for request in vendors[0].requests]
+    first, second = board.hashes
+    assert sent[0] == sent[1] == {"role": "user", "content": [part]}
+    assert len(first) > 4
+    assert second[: len(first) - 1] == first[:-1]
+
+
+async def test_what_engines_have_no_words_for_reaches_none_of_them() -> None:
+    async with engines(says(200, answers("hi"))) as vendors, opened(fleet(ports(vendors)), Board()) as provider:
+        one = call(messages=[{"role": "user", "content": [{"type": "search_result"}]}])
+        request = msgspec.structs.replace(one.request, extended=True)
+        with pytest.raises(ProviderFailure) as failure:
+            await provider.complete(msgspec.structs.replace(one, request=request))
+        assert (failure.value.failure, failure.value.reached) == (Failure.UNSUPPORTED_FIELD, False)
+        assert not failure.value.elsewhere
+        assert vendors[0].requests == []
 
 
 async def test_calls_that_nothing_speaks_for_spread_over_the_replicas() -> None:
