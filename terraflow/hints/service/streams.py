@@ -1,7 +1,8 @@
 """The two streams that the service sends: changes of the index, and its own metrics.
 
-1. However many readers there are, a change costs the index one place in a ring. Each reader looks through the ring in
-   its own time, by turns with everybody else; what is overwritten before it has looked is lost to it, and counted.
+1. However many readers there are, a change costs the index one place in a ring, and one in a count by kind, tenant and
+   model, which is all that filters look at. Each reader looks through the ring in its own time, by turns with everybody
+   else. What is overwritten before it has looked is lost to it; how much of that it would have had, the counts tell.
 2. Only changes from now on are told, and only those of tenants that the caller may see; the probe's never.
 3. Metrics are sent at once, then every `METRICS_EVERY_S`. A series that names a tenant or a model is for callers that
    may see that tenant, or one that has keys of that model.
@@ -13,7 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from itertools import islice
 
-from terraflow.hints.index.index import Change
+from terraflow.hints.index.said import Change, Kind
 from terraflow.hints.live import LiveHints
 from terraflow.hints.service.identity import Caller
 from terraflow.hints.service.metrics import Metrics, Sample
@@ -22,6 +23,8 @@ from terraflow.hints.words import PROBE_TENANT
 
 RING = 16_384
 """Changes that a reader may be behind: some 4 MB, while there are readers."""
+COUNTS_MAX = 1_024
+"""Then they are put down to each reader's account, and begin anew."""
 LOOKS_A_TURN = 256
 METRICS_EVERY_S = 10.0
 
@@ -51,6 +54,20 @@ def wanted(request: pb.StreamEventsRequest, caller: Caller) -> Callable[[Change]
     return passes
 
 
+class _Reader:
+    """Where one reader is, and its account: of what passed its filter, it has `seen` what is not `settled`."""
+
+    __slots__ = ("at", "lost", "passes", "seen", "settled")
+
+    def __init__(self, passes: Callable[[Change], bool], at: int, settled: int) -> None:
+        self.passes = passes
+        self.at = at
+        self.settled = settled
+        self.seen = 0
+        self.lost = 0
+        """Changes of all kinds that it has missed since it was last settled."""
+
+
 class Changes:
     """The last changes of the index, for all readers."""
 
@@ -60,12 +77,19 @@ class Changes:
         self._size = ring
         self._ring: list[tuple[Change, int] | None] = []
         self._head = 0
-        self._readers = 0
+        self._counts: dict[tuple[Kind, str, str], int] = {}
+        self._readers: set[_Reader] = set()
         self._asleep: list[asyncio.Future[None]] = []
 
     def _keep(self, change: Change) -> None:
         self._ring[self._head % self._size] = change, self._live.clock.now()
         self._head += 1
+        kind = change.kind, change.tenant, change.model
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if len(self._counts) > COUNTS_MAX:
+            for reader in self._readers:
+                reader.settled -= self._counted(reader.passes)
+            self._counts.clear()
         if self._asleep:
             asleep, self._asleep = self._asleep, []
             for sleeper in asleep:
@@ -74,32 +98,57 @@ class Changes:
 
     async def read(self, passes: Callable[[Change], bool]) -> AsyncGenerator[pb.CacheEvent, None]:
         """What passes, from now on, until the reader leaves."""
-        if self._readers == 0:
+        if not self._readers:
             self._ring = [None] * self._size
             self._end = self._live.listen(self._keep)
-        self._readers += 1
-        at = self._head
+        reader = _Reader(passes, self._head, self._counted(passes))
+        self._readers.add(reader)
         try:
             while True:
-                while at < self._head:
-                    lost = self._head - self._size - at
-                    if lost > 0:
-                        self._metrics.stream_drops["events"] += lost
-                        at += lost
-                    kept = self._ring[at % self._size]
-                    at += 1
+                while reader.at < self._head:
+                    self._skip_lost(reader)
+                    kept = self._ring[reader.at % self._size]
+                    reader.at += 1
                     if kept is not None and passes(kept[0]):
+                        reader.seen += 1
                         yield _event(*kept)
-                    elif at % LOOKS_A_TURN == 0:
+                    elif reader.at % LOOKS_A_TURN == 0:
                         await asyncio.sleep(0)
+                self._settle(reader)
                 sleeper = asyncio.get_running_loop().create_future()
                 self._asleep.append(sleeper)
                 await sleeper
         finally:
-            self._readers -= 1
-            if self._readers == 0:
+            self._skip_lost(reader)
+            self._settle(reader)
+            self._readers.remove(reader)
+            if not self._readers:
                 self._end()
                 self._ring = []
+                self._counts.clear()
+
+    def _skip_lost(self, reader: _Reader) -> None:
+        lost = self._head - self._size - reader.at
+        if lost > 0:
+            reader.at += lost
+            reader.lost += lost
+            if reader.lost >= self._size:
+                self._settle(reader)
+
+    def _settle(self, reader: _Reader) -> None:
+        """Count what of the changes that a reader has missed would have passed: all that did but for what it has seen
+        and what it still finds in the ring."""
+        if not reader.lost:
+            return
+        waiting = (self._ring[at % self._size] for at in range(reader.at, self._head))
+        had = self._counted(reader.passes) - sum(kept is not None and reader.passes(kept[0]) for kept in waiting)
+        self._metrics.stream_drops["events"] += had - reader.settled - reader.seen
+        reader.settled, reader.seen, reader.lost = had, 0, 0
+
+    def _counted(self, passes: Callable[[Change], bool]) -> int:
+        return sum(
+            count for (kind, tenant, model), count in self._counts.items() if passes(Change(kind, "", model, tenant))
+        )
 
 
 def _event(change: Change, at_us: int) -> pb.CacheEvent:

@@ -61,6 +61,45 @@ async def test_what_is_overwritten_before_a_reader_looked_is_lost_and_counted(li
     assert metrics.stream_drops == {"events": 4}
 
 
+async def test_of_what_is_lost_only_what_the_filter_admits_is_counted(
+    live: LiveHints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terraflow.hints.service.streams.COUNTS_MAX", 3)
+    metrics = Metrics(live.index)
+    changes = Changes(live, metrics, 16)
+    everything, one = (
+        wanted(pb.StreamEventsRequest(), EVERYBODY),
+        wanted(pb.StreamEventsRequest(tenant_id="t"), EVERYBODY),
+    )
+    async with aclosing(changes.read(one)) as reader:
+        first = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        add(live, b"first")
+        await first
+        for number in range(40):
+            add(live, b"%02d" % number, tenant="t" if number % 10 == 0 else f"u{number}")
+        assert (await anext(reader)).prefix_hash == b"30"
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        assert metrics.stream_drops == {"events": 3}
+        add(live, b"last")
+        assert (await waiting).prefix_hash == b"last"
+        for number in range(40):
+            add(live, b"x%d" % number, tenant="t" if number < 2 else "u")
+    assert metrics.stream_drops == {"events": 5}
+    async with aclosing(changes.read(everything)) as reader:
+        first = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        add(live, b"more")
+        await first
+        for number in range(50):
+            add(live, b"%02d" % number, tenant="v")
+            if number == 40:
+                assert (await anext(reader)).prefix_hash == b"25"
+        assert metrics.stream_drops == {"events": 30}
+    assert metrics.stream_drops == {"events": 38}
+
+
 async def test_looking_through_what_is_not_wanted_gives_others_their_turn(live: LiveHints) -> None:
     changes = changes_of(live, 10_000)
     async with aclosing(changes.read(lambda change: change.hash == b"end")) as reader:
