@@ -36,7 +36,7 @@ $(VENV)/.run: requirements/run.lock pyproject.toml hatch_build.py $(HOT) $(HOT:.
 	@echo "installing TerraFlow's dependencies (pinned, with hashes)"
 	@$(PIP) -r requirements/run.lock || $(NO_INSTALL)
 	@$(BIN)/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e . || $(NO_INSTALL)
-	@$(BIN)/python -c 'from terraflow.hints.index.index import COMPILED as ok; ok or print("no C compiler or no Python headers: the index of route hints runs interpreted, slower")'
+	@$(BIN)/python -c 'from terraflow.hints.index.runs import COMPILED as ok; ok or print("no C compiler or no Python headers: the index of route hints runs interpreted, slower")'
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.run

@@ -26,7 +26,9 @@ from typing import Any
 
 from bench.report import number, table
 from bench.stats import percentile
-from terraflow.hints.index.index import COMPILED, Index, TenantRule
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.runs import COMPILED
+from terraflow.hints.index.said import TenantRule
 from terraflow.hints.words import Entry, Report, Scope
 
 BLOCKS, REPLICAS, CHAINS = 1_000_000, 8, (8, 64, 512)

@@ -1,7 +1,8 @@
 """The settings of the route-hint service: one TOML file, each flat key overridden by `TERRAFLOW_HINTS_<KEY>`.
 
 1. They are the service's own, also when it runs inside a plane: a plane's settings say where this file is.
-2. Every bound is here, with its default and the reason for it; those of the wire are the contract's and constants.
+2. The bounds that an operator's own numbers decide are here, with their defaults and the reasons for them. What bounds
+   strangers and single calls alike everywhere is a constant beside the code that keeps it (ARCHITECTURE.md lists them).
 3. Alone, answers are the reference's: what a fleet adds to them (`minimum_matched_share`, `assignment_memory`) is off.
 """
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,8 +24,11 @@ from typing import IO, Any
 import msgspec
 import xxhash
 
-from terraflow.hints.index.index import Index, Piece
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.said import Piece
 from terraflow.ports.runtime import Clock
+
+log = logging.getLogger("terraflow.hints")
 
 MAGIC = b"terraflow-hints-snapshot/1\n"
 _FRAME_HEAD = 12
@@ -42,13 +46,6 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     at_us: int
     feeds: Mapping[str, Any] = {}
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot came to."""
-
-    entries: int
-    bytes_written: int
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +70,7 @@ class _Writer:
         self.size += self._file.write(len(raw).to_bytes(4, "big") + self._last.to_bytes(8, "big") + raw)
 
 
-async def write_snapshot(path: Path, index: Index, clock: Clock, feeds: Mapping[str, Any]) -> Written:
+async def write_snapshot(path: Path, index: Index, clock: Clock, feeds: Mapping[str, Any]) -> None:
     """Write the index to `path`, in place of what is there. Raises OSError, and leaves the old one then."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     unfinished = path.with_name(path.name + ".part")
@@ -95,7 +92,7 @@ async def write_snapshot(path: Path, index: Index, clock: Clock, feeds: Mapping[
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
-    return Written(entries=entries, bytes_written=writer.size)
+    log.debug("a snapshot of %d entries has %d bytes", entries, writer.size)
 
 
 def _open_new(path: Path) -> IO[bytes]:

@@ -8,7 +8,8 @@ import pytest
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.disagg import PDQuery
-from terraflow.hints.index.index import Change, Index, Kind
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.said import Change, Kind
 from terraflow.hints.live import LiveHints
 from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, Topology

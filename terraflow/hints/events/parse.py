@@ -74,9 +74,8 @@ Event = Stored | Removed | Cleared
 
 
 class Batch(NamedTuple):
-    """What one payload holds, in its order. `ts` is the engine's wall clock in seconds, 0 for none."""
+    """What one payload holds, in its order. The engine's own time is of no use: clocks differ."""
 
-    ts: float
     events: list[Event]
     rank: int | None = None
     unknown_tags: int = 0
@@ -139,11 +138,7 @@ def _batch(ts: Any, events: Any, rank: Any, beyond: int) -> Batch:
             event, skipped = Cleared(), 0
         beyond += skipped
         parsed.append(event)
-    try:
-        seconds = float(ts)
-    except OverflowError:
-        raise Unreadable("a time beyond all bounds") from None
-    return Batch(seconds, parsed, rank, unknown, beyond)
+    return Batch(parsed, rank, unknown, beyond)
 
 
 def _fields(raw: Any) -> tuple[tuple[str, list[Any]] | None, int]:

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
 from terraflow.hints.index.register import HOT_SLOTS, Register
-from terraflow.hints.index.runs import COMPILED
 from terraflow.hints.index.said import Cause, Change, Ingested, Kind, Piece, TenantRule
 from terraflow.hints.index.snapshot import pieces, put_back
 from terraflow.hints.words import (
@@ -38,8 +37,6 @@ from terraflow.hints.words import (
     Stats,
     Tier,
 )
-
-__all__ = ["COMPILED", "Cause", "Change", "Index", "Ingested", "Kind", "Piece", "TenantRule"]
 
 SILENT_S_MIN = 600.0
 """A source that holds nothing is forgotten when it was silent for so long, and for its TTL."""
@@ -98,6 +95,7 @@ class Index(Register):
         else:
             self.governed.add(tenant)
         known.ttl_s = self.ttl_default_s if rule is None else rule.ttl_s
+        self.ttl_s_most = max(self.ttl_s_most, known.ttl_s)
         known.keys_max = -1 if rule is None or rule.keys_max is None else max(0, rule.keys_max)
         lfu = rule is not None and rule.lfu
         if known.lfu != lfu:
@@ -169,6 +167,7 @@ class Index(Register):
             limit = min(STAMP_SKEW_MAX_S, tenant.ttl_s / 10)
             seen += max(-limit, min(limit, report.skew_s))
         self.table.ingest(space, holding, hashes, counts, tiers, order, seen)
+        self.told(source.place, now)
         return True
 
     def evict(self, tenant: str, model: str, replica: str, hash: bytes, adapter: str | None, now: float) -> int:  # noqa: A002
@@ -311,12 +310,27 @@ class Index(Register):
                     return Known.SCOPE
                 if self._any(place.scopes.values(), now):
                     return Known.OTHER_SCHEMES
-            if any(self._any(other.scopes.values(), now) for other in own.places.values()):
+            if self._anywhere(own, now):
                 return Known.OTHER_MODELS
-        for each in self.tenants.values():
-            if each.keys and any(self._any(place.scopes.values(), now) for place in each.places.values()):
-                return Known.OTHER_TENANTS
+        past = now - self.ttl_s_most - STAMP_SKEW_MAX_S
+        for each in reversed(self.tenants.values()):
+            if each.keys:
+                if each.told_at <= past:
+                    break
+                if self._anywhere(each, now):
+                    return Known.OTHER_TENANTS
         return Known.NOTHING
+
+    def _anywhere(self, tenant: Tenant, now: float) -> bool:
+        """Whether a tenant has a key within its TTL: not past the first place that was last told of one before that."""
+        past = now - tenant.ttl_s - STAMP_SKEW_MAX_S
+        for place in reversed(tenant.places.values()):
+            if place.scopes:
+                if place.told_at <= past:
+                    return False
+                if self._any(place.scopes.values(), now):
+                    return True
+        return False
 
     def _any(self, scopes: Iterable[ScopeAt], now: float) -> bool:
         return any(self.table.live(holding, now) for scope in scopes for holding in scope.holdings.values())

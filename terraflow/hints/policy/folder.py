@@ -77,20 +77,13 @@ def _is_manifest(name: str) -> bool:
 class PolicyFolder:
     """A folder whose policies are handed on whenever they change.
 
-    `adopt` and `refused` are called on the loop. `problems` is what is wrong with the folder now, empty when its
+    `adopt` is called on the loop. `problems` is what is wrong with the folder now, empty when its
     policies are in force.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        adopt: Callable[[Policies], None],
-        refused: Callable[[Exception], None] | None = None,
-        look_every_s: float = LOOK_EVERY_S,
-    ) -> None:
+    def __init__(self, folder: Path, adopt: Callable[[Policies], None], look_every_s: float = LOOK_EVERY_S) -> None:
         self._folder = folder
         self._adopt = adopt
-        self._refused = refused
         self._look_every_s = look_every_s
         self._state: State | None = None
         self.problems: tuple[str, ...] = ()
@@ -100,17 +93,15 @@ class PolicyFolder:
         self._state, files = read_files(self._folder)
         return parse_manifests(files)
 
-    async def watch(self, stop: asyncio.Event | None = None) -> None:
-        """Hand on every change until cancelled or `stop` is set; never raises for what is in the folder."""
-        stop = stop or asyncio.Event()
-        while not stop.is_set():
+    async def watch(self) -> None:
+        """Hand on every change until cancelled; never raises for what is in the folder."""
+        while True:
             try:
                 await self.look()
                 real = self._state[0] if self._state is not None else None
                 async for _ in awatch(
                     self._folder,
                     watch_filter=None,
-                    stop_event=stop,
                     rust_timeout=int(self._look_every_s * 1000),
                     yield_on_timeout=True,
                     recursive=False,
@@ -121,12 +112,12 @@ class PolicyFolder:
                     if self._state is not None and self._state[0] != real and not self._is_configmap():
                         break
             except OSError:
-                await _wait(stop, self._look_every_s)
+                await asyncio.sleep(self._look_every_s)
             except Exception as fault:
                 # A fault of ours is told, and what it kept from being put in force is tried again.
                 self._state = None
                 log.error("looking at the policies of %s failed", self._folder, exc_info=fault)
-                await _wait(stop, self._look_every_s)
+                await asyncio.sleep(self._look_every_s)
 
     def _is_configmap(self) -> bool:
         return (self._folder / "..data").is_symlink()
@@ -158,12 +149,3 @@ class PolicyFolder:
             return
         self.problems = said
         log.error("the policies of %s are refused, and those before stay in force: %s", self._folder, "; ".join(said))
-        if self._refused is not None:
-            self._refused(refused)
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        pass

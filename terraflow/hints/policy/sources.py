@@ -64,11 +64,6 @@ class PolicySources:
         """The whole, as it was last handed on."""
         return combined(self._folder, self._posted)
 
-    @property
-    def is_posted(self) -> bool:
-        """Whether cache policies and quotas come from a post."""
-        return self._posted is not None
-
     def from_folder(self, policies: Policies) -> None:
         """The folder has these now."""
         self._folder = policies

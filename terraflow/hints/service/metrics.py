@@ -21,7 +21,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from terraflow.core.reasons import Lookup, Render
-from terraflow.hints.index.index import Cause, Index
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.said import Cause
 from terraflow.hints.service.spaced import Spaced
 
 LABELS_MAX = 512

@@ -53,7 +53,6 @@ def batch_map(*events: object, name: str = "data_parallel_rank") -> bytes:
 def test_the_four_combinations_say_the_same(batch, events):
     two = b"\x00" * 7 + b"\x02"
     assert parse_batch(batch(*events)) == Batch(
-        12.5,
         [
             Stored([H, two], None, array("I", [5, 6, 7, 8]), 2, 3, "GPU", "sql"),
             Removed([H], "CPU"),
@@ -65,13 +64,13 @@ def test_the_four_combinations_say_the_same(batch, events):
 
 def test_the_rank_goes_by_several_names_and_a_tag_may_stand_before_a_batch():
     assert parse_batch(batch_map(name="attn_dp_rank")).rank == 3
-    assert parse_batch(pack(["KVEventBatch", 1.0, [["AllBlocksCleared"]], 2])) == Batch(1.0, [Cleared()], 2)
-    assert parse_batch(pack({"type": "KVEventBatch", "ts": 1.0, "events": []})) == Batch(1.0, [])
+    assert parse_batch(pack(["KVEventBatch", 1.0, [["AllBlocksCleared"]], 2])) == Batch([Cleared()], 2)
+    assert parse_batch(pack({"type": "KVEventBatch", "ts": 1.0, "events": []})) == Batch([])
 
 
 def test_what_is_absent_is_the_default():
     oldest = parse_batch(pack([1.0, [["BlockStored", [1], 9, [4, 5], 2], ["BlockRemoved", [1]]]]))
-    assert oldest == Batch(1.0, [Stored([H], b"\x00" * 7 + b"\x09", array("I", [4, 5]), 2), Removed([H])])
+    assert oldest == Batch([Stored([H], b"\x00" * 7 + b"\x09", array("I", [4, 5]), 2), Removed([H])])
 
 
 @pytest.mark.parametrize(

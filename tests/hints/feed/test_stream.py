@@ -8,7 +8,7 @@ from terraflow.hints.events.parse import Batch, Cleared
 from terraflow.hints.feed.machine import Input, State
 from terraflow.hints.feed.stream import CLEAR, DEGRADE, HEAL, STOP, Apply, Ask, Frame, Limits, Stream
 
-EMPTY = Batch(0.0, [])
+EMPTY = Batch([])
 
 
 def frame(sequence: int, life: int = 0, batch: Batch | None = EMPTY) -> Frame:
@@ -145,7 +145,7 @@ def test_a_clear_closes_every_hole_before_it():
         stream = at(3)
         for one in prepare:
             stream.live(one)
-        commands = stream.live(frame(20, batch=Batch(0.0, [Cleared()])))
+        commands = stream.live(frame(20, batch=Batch([Cleared()])))
         assert applied(commands) == [20]
         assert (stream.state, stream.expected) == (State.IN_SEQUENCE, 21)
 
@@ -154,7 +154,7 @@ def test_a_clear_heals_what_was_lost():
     stream = at(3)
     stream.live(frame(9))
     replay(stream, frame(6), frame(7), frame(8), frame(9))
-    assert HEAL in stream.live(frame(10, batch=Batch(0.0, [Cleared()])))
+    assert HEAL in stream.live(frame(10, batch=Batch([Cleared()])))
     assert stream.state is State.IN_SEQUENCE
 
 
@@ -282,7 +282,7 @@ def test_whatever_happens_nothing_breaks_and_a_silent_end_is_whole():
         for _ in range(60):
             which = rng.randrange(9)
             sequence = max(0, stream.expected + rng.randint(-3, 4))
-            batch = rng.choice((EMPTY, EMPTY, EMPTY, None, Batch(0.0, [Cleared()])))
+            batch = rng.choice((EMPTY, EMPTY, EMPTY, None, Batch([Cleared()])))
             one = frame(sequence, rng.randrange(2), batch)
             if which < 4:
                 stream.live(one)

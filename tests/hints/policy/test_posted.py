@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, PromptTemplate, Topology
 from terraflow.hints.policy.posted import BODY_BYTES_MAX, parse_posted
 from terraflow.hints.policy.problems import PoliciesRefused
-from terraflow.hints.policy.sources import PolicySources
+from terraflow.hints.policy.sources import Origin, PolicySources
 
 
 def body(**fields: Any) -> bytes:
@@ -170,7 +170,7 @@ async def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None
     )
     adopted: list[Policies] = []
     sources = PolicySources(adopted.append, folder)
-    assert (sources.in_force, sources.is_posted) == (folder, False)
+    assert (sources.in_force, sources.origin) == (folder, Origin.FOLDER)
     await sources.post(body(policies=[{"namespace": "b"}]))
     assert adopted == [sources.in_force]
     assert (adopted[0].cache, adopted[0].quotas) == ({"b": CachePolicy()}, {})
@@ -184,7 +184,7 @@ async def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None
     assert len(adopted) == 1
     sources.from_folder(Policies(cache={"c": CachePolicy()}))
     assert (adopted[1].cache, adopted[1].templates) == ({"b": CachePolicy()}, {})
-    assert sources.is_posted
+    assert sources.origin is Origin.POSTED
 
 
 async def test_posts_take_effect_in_their_order() -> None:

@@ -9,7 +9,8 @@ import pytest
 from terraflow.core.reasons import Lookup, Render
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.settings import FeedSettings
-from terraflow.hints.index.index import Index, TenantRule
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.said import TenantRule
 from terraflow.hints.live import LiveHints
 from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Binding, Caller

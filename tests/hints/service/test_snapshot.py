@@ -56,9 +56,7 @@ def filled(now: float) -> Index:
 async def test_entries_come_back_as_old_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "made" / "index.snapshot"
     before = SetClock(1_000_000.0, 50.0)
-    written = await write_snapshot(path, filled(30.0), before, {"feed-1": {"seq": 7}})
-    assert written.entries == 4
-    assert written.bytes_written == path.stat().st_size
+    await write_snapshot(path, filled(30.0), before, {"feed-1": {"seq": 7}})
     assert path.stat().st_mode & 0o777 == 0o600
     after = SetClock(1_000_015.0, 3.0)
     index = Index(ttl_s=100.0)
