@@ -43,6 +43,7 @@ from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.other_metrics import connection_families, feed_families, live_families, policy_families
 from terraflow.hints.service.pages import internal_routes, public_routes
+from terraflow.hints.service.recent import EVERY_S, Recent, troubles
 from terraflow.hints.service.rpcs import SERVICE, HintService
 from terraflow.hints.snapshot import SnapshotDamaged, restore_snapshot, write_snapshot
 from terraflow.hints.words import MESSAGE_BYTES_MAX
@@ -90,6 +91,8 @@ class RunningHints:
         """Where all feeds stood, as the snapshot has it."""
         self._beside: OtherFeeds | None = None
         self.metrics.also(lambda: feed_families(self._all_feeds()))
+        self._recent = Recent(lambda: troubles(self.live.index, self._all_feeds()), clock.monotonic)
+        self.metrics.also(self._recent.families)
 
     async def stop(self) -> None:
         """Rule 4. Idempotent."""
@@ -120,6 +123,7 @@ class RunningHints:
             self.closing.push_async_callback(self._write_snapshot)
             self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
         self._background(self._again(settings.sweep_interval_s / SWEEPS, self._sweep))
+        self._background(self._again(EVERY_S, self._recent.take))
         if settings.feeds:
             self._background(self._feeds.run())
 

@@ -9,32 +9,35 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-import grpc
-import grpc.aio
 import msgspec
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
+from terraflow.app.grpc_noise import quiet_grpc
 from terraflow.app.hints_findings import Checkup, Finding, found, summed
+from terraflow.app.hints_judged import judge_feeds, judge_replicas, judge_tenants, lost_replicas, ruled, samples
 from terraflow.app.hints_lint import lint
 from terraflow.hints.policy.policies import Policies
+from terraflow.hints.policy.sources import Origin
 from terraflow.hints.service.overview import Overview
+from terraflow.hints.service.pages import InForce
 from terraflow.hints.service.probe import ProbeResult
 
-STALE = timedelta(minutes=5)
+quiet_grpc()
+import grpc  # noqa: E402 - its core reads the environment as it is imported
+import grpc.aio  # noqa: E402
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
+
 CERTIFICATE_ENDS_SOON = timedelta(days=14)
 BODY_BYTES_MAX = 8 << 20
 PROBE = {"backend": "terraflow/doctor", "model": "doctor", "hashScheme": "doctor", "backendType": "none"}
-
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Patient(NamedTuple):
@@ -80,8 +83,10 @@ async def _grpc(patient: Patient) -> AsyncIterator[Finding]:
     if not patient.tls:
         local = _is_loopback(where.rpartition(":")[0])
         yield found("TL001" if local else "TL002", where, "the gRPC port is spoken to in plaintext")
-    else:
-        yield await _certificate(patient)
+    elif (tls := await _certificate(patient)) is not None:
+        yield tls
+        if tls.code in ("TL003", "TL005"):
+            return
     try:
         async with asyncio.timeout(patient.timeout_s), _channel(patient) as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)
@@ -89,7 +94,9 @@ async def _grpc(patient: Patient) -> AsyncIterator[Finding]:
     except TimeoutError:
         yield found("SV001", where, f"it did not answer within {patient.timeout_s:g} s")
     except grpc.aio.AioRpcError as error:
-        yield found("SV001", where, f"the health check failed: {error.code().name}, {error.details()}")
+        said = " ".join((error.details() or "").split())
+        step = next((step for mark, step in UNHEALTHY if mark in said or mark == error.code().name), "")
+        yield found("SV001", where, f"the health check failed: {error.code().name}, {said}", step)
     else:
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         yield found("SV003" if name == "SERVING" else "SV002", where, f"the health check says {name}")
@@ -106,7 +113,16 @@ def _channel(patient: Patient) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(patient.grpc, credentials, options=options)
 
 
-async def _certificate(patient: Patient) -> Finding:
+UNHEALTHY = (
+    ("Socket closed", "If it speaks TLS, say so with --tls, or --ca and who signed its certificate."),
+    ("http1.x", "Something else answers there: give the gRPC port with --endpoint."),
+    ("UNIMPLEMENTED", "Another gRPC server answers there, without health: give the service's own with --endpoint."),
+)
+"""What stands in gRPC's own words, or its code, and what to do then."""
+
+
+async def _certificate(patient: Patient) -> Finding | None:
+    """None where nobody listens, which the health check says."""
     where = patient.grpc
     host, _, port = where.rpartition(":")
     host = host.strip("[]")
@@ -122,12 +138,18 @@ async def _certificate(patient: Patient) -> Finding:
             name = patient.server_name or host
             _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name)
     except TimeoutError:
-        return found("TL005", where, f"there was no handshake within {patient.timeout_s:g} s")
+        step = "See whether the service answers there at all; if it speaks plaintext, say so with --plaintext."
+        return found("TL005", where, f"there was no handshake within {patient.timeout_s:g} s", step)
     except ssl.SSLCertVerificationError as error:
         code = "TL003" if "expired" in error.verify_message else "TL005"
         return found(code, where, f"the certificate does not verify: {error.verify_message}")
+    except (ConnectionRefusedError, socket.gaierror):
+        return None
     except OSError as error:
-        return found("TL005", where, f"there is no TLS here: {error.strerror or error}")
+        step = "Speak to it with --plaintext, or give the service tls_cert_file and tls_key_file."
+        if isinstance(error, ssl.SSLError) and "ALERT" in str(error):
+            step = "It has TLS and hangs up: give --client-cert and --client-key where it wants a certificate."
+        return found("TL005", where, f"there is no TLS here: {error.strerror or error}", step)
     try:
         certificate = writer.get_extra_info("peercert")
     finally:
@@ -164,7 +186,7 @@ async def _public(session: aiohttp.ClientSession, where: str, metrics: dict[str,
             yield found("HL002", where, f"it is not ready: {said.decode('utf-8', 'replace').strip()[:200]}")
         _, exposition = await _ask(session, "GET", f"http://{where}/metrics")
         metrics |= {family.name: family for family in text_string_to_metric_families(exposition.decode())}
-        for sample in _samples(metrics, "terraflow_hints_policy_problems"):
+        for sample in samples(metrics, "terraflow_hints_policy_problems"):
             if sample.value:
                 yield found(
                     "CP006", where, f"its folder is refused for {sample.value:.0f} reasons; what was stays in force"
@@ -201,99 +223,38 @@ async def _internal(
     yield found("SN004", where, f"{overview.total_prefixes} blocks of {len(overview.tenants)} tenants are known")
     if patient.token is None:
         yield found("SN003", where, "the internal listener answers without a token")
-    for finding in (*_feeds(overview), *_feed_numbers(metrics), *_tenants(overview, policies, metrics)):
+    policy, in_force = await _policy(session, where, headers)
+    for finding in (*judge_replicas(overview, lost_replicas(metrics)), *judge_feeds(metrics)):
         yield finding
-    yield await _policy(session, where, headers)
+    for finding in judge_tenants(overview, ruled(in_force, policies), metrics):
+        yield finding
+    yield policy
     yield await _probe(session, where, headers)
 
 
-def _feeds(overview: Overview) -> list[Finding]:
-    if not overview.replicas:
-        return [found("FD001", "", "no replica has reported anything yet")]
-    findings = []
-    now = datetime.now(UTC)
-    for row in overview.replicas:
-        resource = f"replica/{row.tenant}/{row.replica_id}"
-        heard = max(_moment(row.last_event_at), _moment(row.last_update))
-        silent = now - heard
-        if silent > STALE:
-            since = "since the service started" if heard == _NEVER else f"for {silent.total_seconds() / 60:.0f} minutes"
-            findings.append(found("FD002", resource, f"nothing was heard of it {since}"))
-        elif not row.stats_reported:
-            findings.append(found("FD004", resource, f"{row.prefix_count} blocks, and no word of its load"))
-        else:
-            findings.append(found("FD003", resource, f"{row.prefix_count} blocks, pressure {row.pressure:.2f}"))
-    return findings
-
-
-def _moment(text: str) -> datetime:
+async def _policy(
+    session: aiohttp.ClientSession, where: str, headers: dict[str, str]
+) -> tuple[Finding, InForce | None]:
+    """Whether it is there, and what is in force by it; a service that only takes posts says no more than that."""
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return _NEVER
-
-
-FEED_TROUBLES = {
-    "faults": "faults",
-    "undecodable": "batches that could not be decoded",
-    "replays_failed": "gaps that no replay filled",
-    "lora_unmapped": "blocks of LoRA adapters that its map does not name",
-}
-"""Counters of feeds that should be 0."""
-
-
-def _feed_numbers(metrics: dict[str, Any]) -> Iterator[Finding]:
-    for sample in _samples(metrics, "terraflow_hints_feed_connected"):
-        if not sample.value:
-            yield found("FD006", _feed(sample), "its engine is not connected")
-    for sample in _samples(metrics, "terraflow_hints_feed_state"):
-        if sample.value and sample.labels.get("state") == "stale":
-            yield found("FD007", _feed(sample), "events were lost: what its replica held counts for less")
-    for name, what in FEED_TROUBLES.items():
-        for sample in _samples(metrics, f"terraflow_hints_feed_{name}"):
-            if sample.name.endswith("_total") and sample.value:
-                yield found("FD005", _feed(sample), f"{sample.value:.0f} {what}")
-
-
-def _samples(metrics: dict[str, Any], name: str) -> Sequence[Sample]:
-    return getattr(metrics.get(name), "samples", ())
-
-
-def _feed(sample: Sample) -> str:
-    return f"feed/{sample.labels.get('replica', '')}"
-
-
-def _tenants(overview: Overview, policies: Policies | None, metrics: dict[str, Any]) -> list[Finding]:
-    evicted = {
-        sample.labels.get("tenant_id", ""): sample.value
-        for sample in _samples(metrics, "inferencecache_tenant_evictions")
-        if sample.name.endswith("_total") and sample.labels.get("reason") == "quota"
-    }
-    findings = []
-    for row in overview.tenants:
-        resource = f"tenant/{row.tenant_id}"
-        quota = None if policies is None else policies.quotas.get(row.tenant_id)
-        lost = evicted.get(row.tenant_id, 0)
-        if lost or (quota is not None and row.index_entries >= quota):
-            of = "" if quota is None else f" of {quota}"
-            findings.append(found("CT001", resource, f"{row.index_entries}{of} blocks, {lost:.0f} lost to its quota"))
-        else:
-            findings.append(found("CT002", resource, f"{row.index_entries} blocks"))
-        if policies is not None and row.tenant_id not in policies.cache:
-            findings.append(found("CP001", resource, "no CachePolicy is for it"))
-    return findings
-
-
-async def _policy(session: aiohttp.ClientSession, where: str, headers: dict[str, str]) -> Finding:
-    try:
-        status, _ = await _ask(session, "HEAD", f"http://{where}/policy", headers)
+        status, body = await _ask(session, "GET", f"http://{where}/policy", headers)
     except (aiohttp.ClientError, TimeoutError) as error:
-        return found("PL001", where, f"HEAD /policy failed: {_said(error)}")
+        return found("PL001", where, f"GET /policy failed: {_said(error)}"), None
     if status == 404:
-        return found("PL001", where, "there is no /policy")
-    if status == 405 or 200 <= status < 300:
-        return found("PL002", where, "/policy is there")
-    return found("PL003", where, f"HEAD /policy answered {status}")
+        return found("PL001", where, "there is no /policy"), None
+    if status == 405:
+        return found("PL002", where, "/policy is there"), None
+    if not 200 <= status < 300:
+        return found("PL003", where, f"GET /policy answered {status}"), None
+    try:
+        shown = msgspec.json.decode(body, type=InForce)
+    except msgspec.DecodeError:
+        return found("PL003", where, "GET /policy does not say what is in force"), None
+    counted = f"{len(shown.policies)} cache policies and {len(shown.tenants)} quotas"
+    if shown.source is Origin.NONE:
+        return found("PL002", where, "/policy is there; no policies are in force, so the defaults hold"), shown
+    whence = "from the folder" if shown.source is Origin.FOLDER else "as posted"
+    return found("PL002", where, f"{counted} are in force {whence}, since {shown.since}"), shown
 
 
 async def _probe(session: aiohttp.ClientSession, where: str, headers: dict[str, str]) -> Finding:
@@ -311,7 +272,8 @@ async def _probe(session: aiohttp.ClientSession, where: str, headers: dict[str, 
         return found("PB003", where, f"POST /probe answered {status} and no result")
     if "failed" in (result.ingest, result.routing, result.t2):
         return found("PB004", where, "; ".join(f"{error.stage}: {error.message}" for error in result.errors))
-    return found("PB002", where, f"ingest {result.ingest}, routing {result.routing}, t2 {result.t2}")
+    t2 = " (no service of this kind has a second tier to ask)" if result.t2 == "skipped" else ""
+    return found("PB002", where, f"ingest {result.ingest}, routing {result.routing}, t2 {result.t2}{t2}")
 
 
 async def _ask(

@@ -61,8 +61,8 @@ KNOWN: dict[str, Known] = {
     "FD004": Known(INFO, "feeds", "Let the feed scrape the engine's metrics, so that loaded replicas are spared."),
     "FD005": Known(WARN, "feeds", "Read the feed's log. A replay endpoint lets it fill gaps; loras names adapters."),
     "FD006": Known(WARN, "feeds", "See whether the engine runs and whether the feed's endpoint is its own."),
-    "FD007": Known(WARN, "feeds", "Nothing at once: it heals as the engine's events come in. Give the feed the"
-                                  " engine's replay endpoint, so that gaps are filled."),
+    "FD007": Known(WARN, "feeds", "Give the feed the engine's replay endpoint (replay_endpoint), so that gaps are"
+                                  " filled; it heals when the engine starts anew or clears its cache."),
     "PL001": Known(FAIL, "policy", "Compare internal_host and internal_port with --internal."),
     "PL002": Known(OK, "policy", ""),
     "PL003": Known(WARN, "policy", "Read the service's log."),
@@ -70,7 +70,8 @@ KNOWN: dict[str, Known] = {
     "PB002": Known(OK, "probe", ""),
     "PB003": Known(WARN, "probe", "Read the service's log."),
     "PB004": Known(FAIL, "probe", "Restart the service; if the stage fails again, report it with this output."),
-    "CT001": Known(WARN, "tenants", "Raise quota.maxIndexEntries of its CacheTenant, or accept that its oldest go."),
+    "CT001": Known(WARN, "tenants", "Raise quota.maxIndexEntries of its CacheTenant, or maxIndexEntries of what is"
+                                    " posted, or accept that its oldest go."),
     "CT002": Known(OK, "tenants", ""),
     "CP001": Known(INFO, "policies", "Nothing: the defaults hold. Write a CachePolicy for what should differ."),
     "CP002": Known(OK, "policies", ""),
@@ -96,8 +97,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next: str
 
 
-def found(code: str, resource: str, message: str) -> Finding:
-    """A finding of the table."""
+def found(code: str, resource: str, message: str, step: str = "") -> Finding:
+    """A finding of the table. `step` is the next step where more is known than the table has."""
     known = KNOWN[code]
     return Finding(
         code=code,
@@ -105,7 +106,7 @@ def found(code: str, resource: str, message: str) -> Finding:
         check=known.check,
         resource=resource,
         message=message,
-        next=known.next,
+        next=step or known.next,
     )
 
 

@@ -25,6 +25,7 @@ class Form(StrEnum):
 
 def command(
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML) of the service to look at.")] = None,
+    data: Annotated[str | None, typer.Option(help="Its data folder, where its token is; overrides data_dir.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="Its gRPC host:port; overrides the settings.")] = None,
     public: Annotated[str | None, typer.Option(help="The host:port of /healthz; overrides the settings.")] = None,
     internal: Annotated[str | None, typer.Option(help="The host:port of /snapshot; overrides the settings.")] = None,
@@ -49,7 +50,7 @@ def command(
     from terraflow.app.settings import BadSettings, environment
 
     try:
-        settings = load_hints_settings(config, environment())
+        settings = load_hints_settings(config, environment(), data_dir=data)
     except BadSettings as bad:
         _end(str(bad))
     folder = manifests or (None if settings.policy_dir is None else Path(settings.policy_dir))

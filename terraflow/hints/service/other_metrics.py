@@ -34,6 +34,9 @@ def feed_families(running: Iterable[Feeds]) -> Iterator[Family]:
     stands = GaugeMetricFamily(
         "terraflow_hints_feed_state", "1 for the state that a replica's stream is in.", labels=(*LABELS, "state")
     )
+    asks = GaugeMetricFamily(
+        "terraflow_hints_feed_replayable", "1 if the feed has a replay endpoint to ask.", labels=LABELS
+    )
     told: set[str] = set()
     for feeds in running:
         numbers, connected = feeds.numbers(), feeds.connected()
@@ -50,12 +53,13 @@ def feed_families(running: Iterable[Feeds]) -> Iterator[Family]:
                         labels=LABELS,
                     )
                 counters[name].add_metric(labels, count)
+            asks.add_metric(labels, float(settings.replay_endpoint is not None))
             there.add_metric(labels, float(connected[settings.name]))
             feed = feeds.feed(settings.name)
             for replica, state in (feed.states() if feed is not None else {}).items():
                 stands.add_metric((settings.tenant, settings.model, replica, str(state)), 1.0)
     if told:
-        yield from (*counters.values(), there, stands)
+        yield from (*counters.values(), there, asks, stands)
 
 
 def connection_families(tally: Counter[str]) -> Iterator[Family]:
