@@ -6,19 +6,24 @@ What each understood is compared with what the model said, and what the model wa
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from terraflow.core.reasons import Governed
 from tests.blackbox.conftest import Launch, Site
 from tests.clients.model import AFTER_TOOLS, SAID, TOTAL, engine
-from tests.clients.process import heard, node
+from tests.clients.process import heard, node, python
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote
 from tests.harness.upstreams import USAGE, Upstreams
 from tests.providers.vendor import Vendor
 
-TOTAL_TOKENS = USAGE["total_tokens"]
-WORKLOADS = ["extract", "poor", "work"]
+WHOLE = "".join(SAID)
+STREAMED = {"pieces": list(SAID), "used": USAGE["total_tokens"]}
+WITH_TOOLS = {"said": "".join(AFTER_TOOLS), "called": [{"city": "Pune"}]}
+CALLED = {"name": "weather", "given": {"city": "Pune"}}
+REFUSED = {"kind": "RateLimitError", "status": 429, "code": Governed.BUDGET_EXHAUSTED}
 
 
 @pytest.fixture(scope="module")
@@ -31,34 +36,68 @@ def site(launch_shared: Launch, vendor: Vendor) -> Site:
     model = remote("engine", vendor.port)
     return launch_shared(
         bundle.document(
-            purpose("work", model, tools=["weather", "Total"]),
+            purpose("work", model, tools=["weather", "Total", "PartialTotal"]),
             purpose("extract", model, output={"requested_schema": True}),
-            purpose("poor", model),
+            purpose("poor", model, tools=["Total"]),
             budgets=[limit("workload", "poor", "hour", "0.000001")],
         )
     )
 
 
-def _since(vendor: Vendor, before: int) -> list[Json]:
-    return [request.body for request in vendor.requests[before:]]
+class Asked:
+    """What the model was asked meanwhile."""
+
+    def __init__(self, vendor: Vendor) -> None:
+        self._vendor = vendor
+        self._before = len(vendor.requests)
+
+    @property
+    def bodies(self) -> list[Json]:
+        """Each request's body, in order."""
+        return [request.body for request in self._vendor.requests[self._before :]]
+
+    @property
+    def kinds(self) -> str:
+        """A letter each: `t` with tools, `s` with a schema, `p` with neither; a capital where it was streamed."""
+        return "".join(_kind(body) for body in self.bodies)
 
 
-def _streamed(bodies: list[Json]) -> list[bool]:
-    return [body.get("stream") is True for body in bodies]
+def _kind(body: Json) -> str:
+    letter = "t" if "tools" in body else "s" if "response_format" in body else "p"
+    return letter.upper() if body.get("stream") else letter
+
+
+@pytest.fixture
+def asked(vendor: Vendor) -> Asked:
+    return Asked(vendor)
 
 
 @pytest.mark.parametrize("script", ["openai.mjs", "anthropic.mjs"])
-def test_the_vendors_clients_for_node(script: str, site: Site, vendor: Vendor) -> None:
-    before = len(vendor.requests)
+def test_the_vendors_clients_for_node(script: str, site: Site, asked: Asked) -> None:
     parts = heard(node(script), site)
-    assert parts["plain"]["said"] == "".join(SAID)
+    assert parts["plain"]["said"] == WHOLE
     assert parts["plain"]["id"] == parts["plain"]["header"]
     assert parts["plain"]["id"].startswith("req_")
-    assert parts["streamed"] == {"pieces": list(SAID), "used": TOTAL_TOKENS}
-    assert parts["tools"] == {"said": "".join(AFTER_TOOLS), "called": [{"city": "Pune"}]}
-    assert parts["toolsStreamed"] == {"name": "weather", "given": {"city": "Pune"}}
+    assert parts["streamed"] == STREAMED
+    assert parts["tools"] == WITH_TOOLS
+    assert parts["toolsStreamed"] == CALLED
     assert parts["structured"] == TOTAL
-    assert parts["refused"] == {"kind": "RateLimitError", "status": 429, "code": Governed.BUDGET_EXHAUSTED}
-    assert set(WORKLOADS) <= set(parts["models"])
+    assert parts["refused"] == REFUSED
+    assert {"extract", "poor", "work"} <= set(parts["models"])
     assert parts.get("counted", 1) > 0
-    assert _streamed(_since(vendor, before)) == [False, True, False, False, True, False]
+    assert asked.kinds == "pPttTs"
+
+
+@pytest.mark.parametrize("vendors", ["openai", "anthropic"])
+def test_langchain(vendors: str, site: Site, asked: Asked) -> None:
+    parts: dict[str, Any] = heard(python("through_langchain.py", vendors), site)
+    assert parts == {
+        "plain": WHOLE,
+        "streamed": STREAMED,
+        "tools": WITH_TOOLS,
+        "toolsStreamed": CALLED,
+        "structured": TOTAL,
+        "structuredByFunction": TOTAL,
+        "refused": REFUSED,
+    }
+    assert asked.kinds == "pPttTst"

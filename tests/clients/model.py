@@ -2,7 +2,7 @@
 is asked.
 
 1. It calls the function that it is made to call, or the first one offered, and answers a tool's result in words.
-2. A schema gets an object of it, anything else two words, which a stream says in two pieces.
+2. A schema, also one in a system prompt, gets an object of it, anything else a word, which a stream says in two pieces.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _called(body: Json) -> str | None:
 def _words(body: Json) -> tuple[str, ...]:
     if body["messages"][-1]["role"] == "tool":
         return AFTER_TOOLS
-    form = (body.get("response_format") or {}).get("type")
-    if form in ("json_schema", "json_object"):
+    first = body["messages"][0]
+    if "response_format" in body or (first["role"] == "system" and "json_schema" in str(first["content"])):
         whole = json.dumps(TOTAL)
         return whole[:9], whole[9:]
     return SAID

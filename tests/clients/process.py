@@ -40,9 +40,9 @@ def program(name: str, *arguments: str) -> list[str]:
     return [str(installed(ENVIRONMENT / "bin" / name)), *arguments]
 
 
-def python(script: str) -> list[str]:
+def python(script: str, *arguments: str) -> list[str]:
     """The command that runs one of `python/`."""
-    return program("python", str(HERE / "python" / script))
+    return program("python", str(HERE / "python" / script), *arguments)
 
 
 def node(script: str) -> list[str]:
