@@ -68,7 +68,11 @@ def open_tokenizers(settings: HintsSettings) -> LoadedTokenizers | None:
 def open_grounds(settings: HintsSettings, assigned: Assigned | None = None) -> Grounds:
     """What lookups are decided on, with an empty index and without policies. Raises CannotStart."""
     return Grounds(
-        index=Index(entries_max=settings.entries_max, ttl_s=settings.ttl_s),
+        index=Index(
+            entries_max=settings.entries_max,
+            ttl_s=settings.ttl_s,
+            keys_per_tenant_max=settings.keys_per_tenant_max,
+        ),
         ranker=settings.ranker(),
         tokenizers=open_tokenizers(settings),
         assigned=assigned,

@@ -80,6 +80,9 @@ class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Open StreamCacheEvents streams, and as many of StreamMetrics: each is work for every change, or scrape."""
     entries_max: Positive = 1_000_000
     """Entries (replica × block) of the index, at up to 180 bytes each; beyond it the oldest go."""
+    keys_per_tenant_max: Positive | None = None
+    """The quota, in distinct blocks, of every tenant to which no CacheTenant gives one; beyond it that tenant's own
+    oldest go, so that none pushes others out. None given: no quota."""
     ttl_s: Seconds = 1800.0
     """How long an entry counts after it was last reported; a policy may say otherwise for its tenant."""
     sweep_interval_s: Seconds = 60.0

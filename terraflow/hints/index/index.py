@@ -55,8 +55,12 @@ _CAUSES = (Cause.TTL, Cause.CAP, Cause.QUOTA, Cause.EVENT, Cause.CLEAR)
 class Index(Register):
     """See the module. `changed`, where it is set, is called with every change; it MUST NOT call the index."""
 
-    def __init__(self, *, entries_max: int = 1_000_000, ttl_s: float = 1800.0) -> None:
+    def __init__(
+        self, *, entries_max: int = 1_000_000, ttl_s: float = 1800.0, keys_per_tenant_max: int | None = None
+    ) -> None:
+        """`keys_per_tenant_max`: the quota of tenants whose rule has none."""
         super().__init__(entries_max, ttl_s)
+        self._keys_max = -1 if keys_per_tenant_max is None else keys_per_tenant_max
         self._changed: Callable[[Change], None] | None = None
         self._over: dict[str, Tenant] = {}
 
@@ -78,13 +82,21 @@ class Index(Register):
 
     # What governs
 
+    def tenant(self, name: str) -> Tenant:
+        """A tenant, made at need, under the default."""
+        known = self.tenants.get(name)
+        if known is None:
+            known = super().tenant(name)
+            known.keys_max = self._keys_max
+        return known
+
     def ttl_s(self, tenant: str) -> float:
         """The TTL of a tenant's entries."""
         known = self.tenants.get(tenant)
         return self.ttl_default_s if known is None else known.ttl_s
 
     def govern(self, tenant: str, rule: TenantRule | None) -> None:
-        """Put a tenant under a rule; None: under the default, without a quota."""
+        """Put a tenant under a rule; None: under the default."""
         known = self.tenants.get(tenant)
         if known is None:
             if rule is None:
@@ -96,7 +108,7 @@ class Index(Register):
             self.governed.add(tenant)
         known.ttl_s = self.ttl_default_s if rule is None else rule.ttl_s
         self.ttl_s_most = max(self.ttl_s_most, known.ttl_s)
-        known.keys_max = -1 if rule is None or rule.keys_max is None else max(0, rule.keys_max)
+        known.keys_max = self._keys_max if rule is None or rule.keys_max is None else max(0, rule.keys_max)
         lfu = rule is not None and rule.lfu
         if known.lfu != lfu:
             known.lfu = lfu

@@ -16,7 +16,7 @@ from terraflow.hints.words import Stats
 
 
 class TenantRule(msgspec.Struct, frozen=True):
-    """How a tenant's entries age and leave. `keys_max` None: no quota; 0 admits nothing."""
+    """How a tenant's entries age and leave. `keys_max` None: the index's own quota, if it has one; 0 admits nothing."""
 
     ttl_s: float
     lfu: bool

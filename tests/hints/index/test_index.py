@@ -118,6 +118,21 @@ class TestSteps:
         assert index.removals == {("lru", "clear"): 5000}
         assert held(index, blocks(1000)) == {"old": 1000}
 
+    def test_the_indexs_own_quota_is_that_of_tenants_without_one(self, module: ModuleType) -> None:
+        index = module.Index(entries_max=100, ttl_s=TTL_S, keys_per_tenant_max=10)
+        index.govern("some", TenantRule(TTL_S, False, 20))
+        index.govern("none", TenantRule(TTL_S, False, 0))
+        index.govern("aged", TenantRule(TTL_S, True, None))
+        index.ingest(report(blocks(10), tenant="first"), NOW)
+        for tenant in ("flood", "some", "none", "aged"):
+            for start in range(0, 60, 6):
+                index.ingest(report(blocks(6, start), tenant=tenant), NOW + start)
+        tenants = ("first", "flood", "some", "none", "aged")
+        assert [index.keys(tenant) for tenant in tenants] == [10, 10, 20, 0, 10]
+        index.govern("some", None)
+        index.sweep(NOW + 60, 100)
+        assert index.keys("some") == 10
+
     def test_a_quota_that_falls_is_kept_in_steps(self, module: ModuleType) -> None:
         index = module.Index()
         index.ingest(report(blocks(5000)), NOW)
