@@ -3,10 +3,12 @@
 1. It MUST NOT fail the install: without a compiler or Python's headers the same sources run interpreted, and a line
    says so. A compiled module that is older than its source never stays: all are removed first.
 2. One source: what is compiled is the .py that runs interpreted; its .pxd adds the types. C files stay under build/.
+3. Each module holds a mark of all sources, so that the import can tell (terraflow/hints/compiled.py).
 """
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +52,15 @@ def compile_in_place(root: Path) -> None:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
+    compiled = runpy.run_path(str(Path(__file__).parent / "terraflow" / "hints" / "compiled.py"))
+    marked = root / "build" / "cython" / "mark.c"
+    marked.parent.mkdir(parents=True, exist_ok=True)
+    marked.write_text(f'const char terraflow_mark[] = "{compiled["mark"](root / PACKAGE).decode()}";\n')
     names = sorted(pxd.stem for pxd in (root / PACKAGE).glob("*.pxd"))
     modules = [
         Extension(
             f"{PACKAGE.replace('/', '.')}.{name}",
-            [f"{PACKAGE}/{name}.py"],
+            [f"{PACKAGE}/{name}.py", str(marked.relative_to(root))],
             extra_compile_args=["-O2", "-g0", "-w"],
         )
         for name in names

@@ -6,6 +6,7 @@ cdef class Tenant:
     cdef public double ttl_s
     cdef public bint lfu
     cdef public long long keys_max
+    cdef public double told_at
     cdef public long long keys
     cdef public int sources
     cdef public int spaces
@@ -19,6 +20,7 @@ cdef class Tenant:
 cdef class Place:
     cdef public Tenant tenant
     cdef public str model
+    cdef public double told_at
     cdef public long long keys
     cdef public dict hot
     cdef public int hot_from

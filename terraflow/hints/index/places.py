@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from terraflow.hints.index.heap import Heap
@@ -15,13 +16,17 @@ CAUSES = 5
 
 
 class Tenant:
-    """A tenant: its rule, its keys in order of arrival, and how many of its entries left by which cause."""
+    """A tenant: its rule, its keys in order of arrival, and how many of its entries left by which cause.
+
+    `told_at`: when it was last told of an entry. Of its places the one that was told of last is the last.
+    """
 
     def __init__(self, name: str, ttl_s: float) -> None:
         self.name = name
         self.ttl_s = ttl_s
         self.lfu = False
         self.keys_max = -1
+        self.told_at = -inf
         self.keys = 0
         self.sources = 0
         self.spaces = 0
@@ -36,11 +41,13 @@ class Place:
     """A tenant's model: its keys, its scopes by scheme, its replicas, and its hot keys by the time of a credit.
 
     `hot[slot]` counts keys whose last credit but one fell into that slot of time; slots before `hot_from` are gone.
+    `told_at`: when it was last told of an entry.
     """
 
     def __init__(self, tenant: Tenant, model: str) -> None:
         self.tenant = tenant
         self.model = model
+        self.told_at = -inf
         self.keys = 0
         self.hot: dict[int, int] = {}
         self.hot_from = 0

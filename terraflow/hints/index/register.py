@@ -33,6 +33,8 @@ class Register:
         self.table = Table(entries_max)
         self.tenants: dict[str, Tenant] = {}
         self.governed: set[str] = set()
+        self.ttl_s_most = ttl_s
+        self.last_told: Place | None = None
         self.sources: deque[Source] = deque()
         self.remembered = 0
         self.named: dict[str, int] = {}
@@ -105,6 +107,18 @@ class Register:
         if source is not None:
             source.event_at = source.heard_at = now
         return source
+
+    def told(self, place: Place, now: float) -> None:
+        """A place is told of an entry: it, and its tenant, come to the end of their rows."""
+        owner = place.tenant
+        place.told_at = owner.told_at = now
+        if self.last_told is place:
+            return
+        self.last_told = place
+        if next(reversed(owner.places)) != place.model:
+            owner.places[place.model] = owner.places.pop(place.model)
+        if next(reversed(self.tenants)) != owner.name:
+            self.tenants[owner.name] = self.tenants.pop(owner.name)
 
     def scope(self, scope: Scope) -> ScopeAt | None:
         """A scope in which there is something."""

@@ -4,6 +4,7 @@ from terraflow.hints.index.arrivals cimport Arrivals
 from terraflow.hints.index.places cimport Holding, Space
 
 cdef int AHEAD
+cdef int VISITS_MAX
 
 
 cdef class Runs(Arrivals):
@@ -21,7 +22,7 @@ cdef class Runs(Arrivals):
     @cython.locals(touched=list, holding=Holding)
     cpdef list chain(self, Space space, list hashes, list counts, double now, bint exact=*)
     @cython.locals(ttl_s=double, total=cython.longlong, i=Py_ssize_t, n=Py_ssize_t, key=int, entry=int, at=int,
-                   number=int, batch=int, seen=double, rank=int, went_on=cython.bint, sought=bytes, touched_to=Py_ssize_t, touched_from=Py_ssize_t)
+                   number=int, batch=int, seen=double, rank=int, went_on=cython.bint, visits=int, sought=bytes, touched_to=Py_ssize_t, touched_from=Py_ssize_t)
     cdef _run(self, Space space, list hashes, list counts, double now, bint exact, list touched)
     @cython.locals(i=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t, mask=int,
                    near=int[::1], codes=int[::1], buckets=int[::1])

@@ -1,7 +1,8 @@
 """Lookups: each replica's leading run over a chain of blocks.
 
 1. What a run is so far lies in flat memory by holding; between lookups `depth` is 0, of a cleared holding -1.
-2. A lookup waits for memory far longer than it counts, so what the next blocks need is fetched together.
+2. A run is cut short where `VISITS_MAX` entries have been looked at: one hash may be asked for again and again.
+3. A lookup waits for memory far longer than it counts, so what the next blocks need is fetched together.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ COMPILED = not __file__.endswith(".py")
 
 AHEAD = 32
 """Blocks of a chain that are fetched from memory together."""
+
+VISITS_MAX = 1 << 19
+"""Entries that one lookup looks at, to the end of the block that it is in: eight replicas' of the longest chain there
+may be. Some ms of them."""
 
 
 class Runs(Arrivals):
@@ -56,9 +61,10 @@ class Runs(Arrivals):
     ) -> None:
         ttl_s = space.tenant.ttl_s
         total = touched_from = touched_to = 0
+        visits = 0
         i = 0
         n = len(hashes)
-        while i < n:
+        while i < n and visits < VISITS_MAX:
             sought = hashes[i]
             if self.ahead and len(sought) == 8:
                 if i >= touched_to:
@@ -76,6 +82,7 @@ class Runs(Arrivals):
             while entry:
                 at = entry
                 entry = self.e_next[at]
+                visits += 1
                 number = self.e_hold[at]
                 if self.depth[number] != i:
                     continue

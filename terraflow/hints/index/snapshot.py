@@ -123,6 +123,7 @@ def put_back(register: Register, piece: Piece, now: float) -> None:
         new = register.table.bring_back(
             space, holding, key, row.key in digests, row.tokens, row.tier, seen, row.credits, place
         )
+        register.told(source.place, now)
         register.table.keep_quota(space.tenant, 8)
         if new and row.degraded and place > source.mark:
             source.mark = place

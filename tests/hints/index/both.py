@@ -45,4 +45,5 @@ def interpreted() -> ModuleType:
 
 PLAIN = interpreted()
 INSTALLED = importlib.import_module(f"{PACKAGE}.index")
-MODULES = {"interpreted": PLAIN} | ({"compiled": INSTALLED} if INSTALLED.COMPILED else {})
+COMPILED = importlib.import_module(f"{PACKAGE}.runs").COMPILED
+MODULES = {"interpreted": PLAIN} | ({"compiled": INSTALLED} if COMPILED else {})
