@@ -315,6 +315,38 @@ def test_a_form_that_cannot_be_read(content_type: str, body: bytes, field: str, 
     checks.ungoverned(response, ModelApi.INVALID_REQUEST, field=field)
 
 
+def test_a_class_or_a_type_that_is_none(site: Site, checks: Checks) -> None:
+    response = create(site.caller, line("a"), headers=headers_of(data_class="secret"))
+    checks.ungoverned(response, ModelApi.INVALID_DATA_CLASS)
+    response = create(site.caller, line("a"), headers=headers_of(types="secret"))
+    checks.ungoverned(response, ModelApi.INVALID_SENSITIVE_TYPE)
+
+
+@pytest.mark.parametrize("path", ["/batches", "/files"])
+def test_no_key_of_this_plane(path: str, site: Site, checks: Checks) -> None:
+    response = site.caller_with("tf_wrong").post(joined([line("a")]), {"Content-Type": "application/jsonl"}, path)
+    checks.ungoverned(response, Governed.APP_UNAUTHENTICATED, named=False)
+    elsewhere = site.caller.post(b"", path=f"{path}/batch_1/elsewhere")
+    checks.ungoverned(elsewhere, ModelApi.NOT_FOUND)
+
+
+def test_no_bundle_is_in_force(launch: Launch, tmp_path: Path) -> None:
+    site = launch(None, answer_key_file=answer_key(tmp_path / "key"))
+    response = create(site.caller, line("a"))
+    assert (response.status_code, response.json()["error"]["code"]) == (503, Governed.BUNDLE_INVALID)
+
+
+@pytest.mark.parametrize("path", ["/batches", "/files/file-1"])
+def test_a_store_that_is_gone_or_at_fault(path: str, launch: Launch, tmp_path: Path) -> None:
+    document = bundle.document(purpose("night", sim("a"), **NIGHT))
+    site = _alone(launch, tmp_path, document, faults=True)
+    expected = {"find_key": (503, Governed.EVIDENCE_UNAVAILABLE), "find_key broken": (500, Governed.INTERNAL_ERROR)}
+    for fault, status_and_code in expected.items():
+        with site.plane.fault(fault):
+            response = site.caller.get(path)
+            assert (response.status_code, response.json()["error"]["code"]) == status_and_code
+
+
 # Whose it is.
 
 
@@ -396,6 +428,10 @@ def test_there_is_room_for_so_many_batches(
     theirs = site.caller_with(site.folder.issue_key("umbra"))
     ended(theirs, made(theirs, line("c", "theirs")))
     assert checks.raised(create(theirs, line("d", "theirs", text="x" * 10_000))) is Governed.QUEUE_SHED
+    with openai.OpenAI(base_url=site.plane.base_url, api_key=theirs.api_key, max_retries=0) as client:
+        with pytest.raises(openai.RateLimitError) as met:
+            client.files.create(file=("a.jsonl", b"x" * 10_000), purpose="batch")
+        assert checks.raised(met.value.response) is Governed.QUEUE_SHED
     gate.open()
     ended(site.caller, first)
     ended(site.caller, made(site.caller, line("b")))

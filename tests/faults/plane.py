@@ -70,6 +70,7 @@ REQUEST_VERBS = (
 FAULTS: dict[str, Fault] = {
     "store gone":         Fault("store", REQUEST_VERBS, unavailable),
     "find_key":           Fault("store", ("find_key",), unavailable),
+    "find_key broken":    Fault("store", ("find_key",), broken),
     "claim":              Fault("store", ("claim",), unavailable),
     "find_answer":        Fault("store", ("find_answer",), unavailable),
     "begin":              Fault("store", ("begin",), unavailable),
