@@ -101,3 +101,17 @@ def test_langchain(vendors: str, site: Site, asked: Asked) -> None:
         "refused": REFUSED,
     }
     assert asked.kinds == "pPttTst"
+
+
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTs"), ("anthropic", "ptTp")])
+def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
+    """Over Anthropic's client it asks for a schema in words."""
+    parts = heard(python("through_instructor.py", vendors), site)
+    assert parts == {
+        "plain": WHOLE,
+        "structuredByFunction": TOTAL,
+        "structuredStreamed": TOTAL,
+        "structured": TOTAL,
+        "refused": REFUSED,
+    }
+    assert asked.kinds == kinds

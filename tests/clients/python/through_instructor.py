@@ -1,0 +1,72 @@
+"""instructor over the client of the vendor named first: writes the objects that it made of answers, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import instructor
+from instructor.core import InstructorRetryException
+from pydantic import BaseModel
+
+URL, KEY, QUESTION = (os.environ[f"PLANE_{name}"] for name in ("URL", "KEY", "QUESTION"))
+ASKED = [{"role": "user", "content": QUESTION}]
+
+
+class Total(BaseModel):
+    """What is owed, and for what."""
+
+    total: int
+    items: list[str]
+
+
+def client(mode: instructor.Mode) -> Any:
+    """The client, which gets its objects in one of the ways that it knows."""
+    if sys.argv[1] == "openai":
+        from openai import OpenAI
+
+        return instructor.from_openai(OpenAI(base_url=URL, api_key=KEY), mode=mode)
+    from anthropic import Anthropic
+
+    return instructor.from_anthropic(Anthropic(base_url=URL.removesuffix("/v1"), api_key=KEY), mode=mode)
+
+
+def plain() -> Any:
+    """A whole answer, with no object asked for."""
+    made = client(instructor.Mode.TOOLS).create(model="work", max_tokens=50, messages=ASKED, response_model=None)
+    return made.choices[0].message.content if sys.argv[1] == "openai" else made.content[0].text
+
+
+def asked(mode: instructor.Mode, workload: str) -> Any:
+    """An object, asked of a workload."""
+    return client(mode).create(model=workload, max_tokens=50, messages=ASKED, response_model=Total).model_dump()
+
+
+def streamed() -> Any:
+    """The last of the objects that grow while the answer comes."""
+    partial = client(instructor.Mode.TOOLS).create_partial
+    grown = list(partial(model="work", max_tokens=50, messages=ASKED, response_model=Total))
+    return grown[-1].model_dump()
+
+
+def refused() -> Any:
+    """The error of a spent budget."""
+    try:
+        asked(instructor.Mode.TOOLS, "poor")
+    except InstructorRetryException as error:
+        cause: Any = error.__cause__
+        code = cause.body["code"] if "code" in cause.body else cause.body["error"]["code"]
+        return {"kind": type(cause).__name__, "status": cause.status_code, "code": code}
+    return None
+
+
+PARTS = {
+    "plain": plain,
+    "structuredByFunction": lambda: asked(instructor.Mode.TOOLS, "work"),
+    "structuredStreamed": streamed,
+    "structured": lambda: asked(instructor.Mode.JSON_SCHEMA, "extract"),
+    "refused": refused,
+}
+print(json.dumps({name: part() for name, part in PARTS.items()}))
