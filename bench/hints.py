@@ -1,6 +1,7 @@
-"""`make bench-hints`: the index, LookupRoute over gRPC, and the quality of hints, each against its figures.
+"""`make bench-hints`: the index, feeds, LookupRoute over gRPC, and the quality of hints, each against its figures.
 
-The parts are commands of their own too: `python -m bench.hints_index`, `bench.hints_rpc`, `bench.hints_quality`.
+The parts are commands of their own too: `python -m bench.hints_index`, `bench.hints_feed`, `bench.hints_rpc`,
+`bench.hints_quality`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bench import hints_index, hints_quality, hints_rpc
+from bench import hints_feed, hints_index, hints_quality, hints_rpc
 from bench.machine import machine
 from bench.report import replace_measured
 
@@ -25,6 +26,7 @@ END = "<!-- hints measured: end -->"
 
 PARTS: dict[str, tuple[str, Callable[[bool], Any], Callable[[Any], str]]] = {
     "index": ("The index", lambda quick: hints_index.measure(quick=quick), hints_index.tables),
+    "feed": ("A feed", lambda quick: hints_feed.measure(quick=quick), hints_feed.report),
     "rpc": ("LookupRoute over gRPC", lambda quick: hints_rpc.measure(quick=quick), hints_rpc.report),
     "quality": ("Quality, on the conversation trace", lambda quick: hints_quality.measure(), hints_quality.report),
 }
