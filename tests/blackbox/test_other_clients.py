@@ -115,3 +115,17 @@ def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
         "refused": REFUSED,
     }
     assert asked.kinds == kinds
+
+
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "TTpPs"), ("anthropic", "TTPPs")])
+def test_the_llm_command(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
+    """Its plugin for Anthropic streams whatever it is told."""
+    parts = heard(python("through_llm.py", vendors), site)
+    assert parts == {
+        "plain": WHOLE,
+        "streamed": WHOLE,
+        "tools": {"said": "".join(AFTER_TOOLS), "called": True},
+        "structured": TOTAL,
+        "refused": {"exit": 1, "told": True},
+    }
+    assert asked.kinds == kinds
