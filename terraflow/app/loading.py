@@ -6,13 +6,16 @@ An unknown key refuses to start, wherever it stands, and a refusal names the key
 from __future__ import annotations
 
 import ipaddress
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+
+from terraflow.core.forms import instead
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 Origin = Mapping[str, str]
@@ -50,7 +53,7 @@ def load(
     try:
         settings = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadSettings(_wrong(str(error), origin)) from None
+        raise BadSettings(_wrong(kind, values, str(error), origin)) from None
     for key in kind.__struct_fields__:
         value = getattr(settings, key)
         if value == "" or (isinstance(value, tuple) and "" in value):
@@ -90,12 +93,50 @@ def _unknown(kind: type[Kind], source: Source, key: str, named: str) -> str:
     return f"unknown setting {named}: {hint}"
 
 
-def _wrong(said: str, origin: Origin) -> str:
-    """What msgspec says of a value (``Expected `int`, got `str` - at `$.running_max```), with the setting first."""
-    what, _, path = said.partition(" - at `$.")
-    key, inside, rest = path.rstrip("`").partition("[")
-    row = f" ({key}{inside}{rest})" if inside and "." in rest else ""
-    return f"{origin.get(key, key)}: {what[0].lower()}{what[1:].replace('`', '')}{row}" if key else said
+def _wrong(kind: type[msgspec.Struct], values: Mapping[str, Any], said: str, origin: Origin) -> str:
+    """What msgspec says of a value (``Expected `int`, got `str` - at `$.running_max```), with the setting first, the
+    table of several that it stands in, and what to write instead."""
+    path, what = plainly(kind, said)
+    if not path:
+        return said
+    key, *rest = path
+    if not rest:
+        return f"{origin.get(str(key), key)}: {what}"
+    row = f"[[{key}]] number {rest[0] + 1}{_name_of(values, path)}" if isinstance(rest[0], int) else str(key)
+    inside = ".".join(str(step) for step in (rest[1:] if isinstance(rest[0], int) else rest))
+    if isinstance(rest[0], int) and not inside:
+        return f"{origin.get(str(key), key)}: {what}"
+    return f"{row}: {inside}: {what}"
+
+
+def _name_of(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    rows = values.get(str(path[0]))
+    row: Any = rows[path[1]] if isinstance(rows, list) and isinstance(path[1], int) else None
+    if not isinstance(row, dict):
+        return ""
+    return next((f" ({field} {row[field]})" for field in ("replica", "name") if isinstance(row.get(field), str)), "")
+
+
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_FIELD = re.compile(r"(?:unknown|missing required) field `([^`]*)`")
+
+
+def plainly(kind: type[msgspec.Struct], said: str) -> tuple[tuple[str | int, ...], str]:
+    """The place and the words of what msgspec says of a value that should have been a `kind`."""
+    what, _, where = said.partition(" - at `$")
+    path = [int(index) if index else name or key for name, index, key in _STEP.findall(where.rstrip("`"))]
+    path += _FIELD.findall(what)
+    remedy = instead(kind, path, what)
+    if "unknown field" in what:
+        words = "is no key of it"
+    elif "missing required" in what:
+        words = "is missing"
+    elif remedy:
+        given = what.partition("Invalid enum value ")[2]
+        return tuple(path), f"{given} is not known: give {remedy}" if given else f"give {remedy}"
+    else:
+        words = f"{what[0].lower()}{what[1:].replace('`', '')}"
+    return tuple(path), f"{words}: {remedy}" if remedy else words
 
 
 def check_tls_pair(cert_file: str | None, key_file: str | None) -> None:

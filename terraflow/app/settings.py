@@ -130,7 +130,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long a stream may be silent before it says that it is alive: half of what the least patient proxies bear."""
     drain_s: Positive = 30
     """How long running requests may take to finish after SIGTERM."""
-    hints: Annotated[str, Meta(pattern=r"^(off|inside|[^:/\s]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5})$")] = "off"
+    hints: Annotated[
+        str,
+        Meta(
+            pattern=r"^(off|inside|[^:/\s]+:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5})$",
+            description="off, inside or HOST:PORT",
+        ),
+    ] = "off"
     """Who advises fleets which replica holds a prompt: `off`, `inside` (the service in this process), or HOST:PORT of
     one that speaks `inferencecache.v1alpha1`. A fleet is served with any of them, also when none answers."""
     hint_deadline_ms: Positive = 5
@@ -139,8 +145,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A folder with a folder for each tokenizer that fleets name, as models are published: `tokenizer.json`, and the
     chat template beside it."""
     hints_file: str | None = None
-    """With `hints = "inside"`: the service's own settings file, for its policies and further feeds. With one the service
-    also listens, where it says; without, it serves this plane alone."""
+    """With `hints = "inside"`: the service's own settings file, for its policies and further feeds. With one the
+    service also listens, where it says; without, it serves this plane alone."""
     hints_tls: bool = False
     """With HOST:PORT: speak TLS, checked against the system's authorities or those of `hints_ca_file`."""
     hints_ca_file: str | None = None

@@ -39,8 +39,10 @@ class Feeds:
     ) -> None:
         """Raises ValueError for two feeds of one name, and for a LoRA map whose ids are no numbers."""
         names = [feed.name for feed in settings]
-        if len(set(names)) < len(names):
-            raise ValueError("two feeds have the same tenant, model and replica")
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                first = names.index(name) + 1
+                raise ValueError(f"number {at + 1} is of the same tenant, model and replica as number {first}: {name}")
         for feed in settings:
             feed.lora_names()
         self._settings = {feed.name: feed for feed in settings}

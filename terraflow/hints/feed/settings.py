@@ -12,7 +12,7 @@ from terraflow.hints.feed.stream import Limits
 from terraflow.hints.words import Scope
 
 Name = Annotated[str, Meta(min_length=1, max_length=1_024)]
-Endpoint = Annotated[str, Meta(pattern="^(tcp|ipc|inproc)://.+")]
+Endpoint = Annotated[str, Meta(pattern="^(tcp|ipc|inproc)://.+", description="tcp://HOST:PORT or ipc://PATH")]
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -42,7 +42,7 @@ class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     names a rank although it has one only."""
     labels: Mapping[str, str] = {}
     """Labels by which topologies find the replica."""
-    metrics_url: Annotated[str, Meta(pattern="^https?://")] | None = None
+    metrics_url: Annotated[str, Meta(pattern="^https?://", description="an http:// or https:// address")] | None = None
     """The engine's Prometheus page, for pressure and hit rate. None: no statistics."""
     cache_bytes: Annotated[int, Meta(ge=0)] = 0
     """The size of the engine's cache, to tell its use in bytes; engines give a share."""

@@ -40,6 +40,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 """What YAML 1.2's core schema makes of plain text."""
+_SIGN = re.compile(r"""["'](<[a-z ]+>|[^\w\s"']{1,3})["']""")
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 
 
@@ -168,5 +169,8 @@ def _scalar(event: ScalarEvent, path: Path) -> Any:
 
 
 def _said(error: MarkedYAMLError) -> str:
-    """The parser's words without what it quotes of the file."""
-    return _QUOTED.sub("…", str(error.problem or error.context or "malformed").partition("\n")[0])
+    """The parser's words without what it quotes of the file; signs that it expects are YAML's own."""
+    return _QUOTED.sub(
+        lambda quoted: quoted[0] if _SIGN.fullmatch(quoted[0]) else "…",
+        str(error.problem or error.context or "malformed").partition("\n")[0],
+    )

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from terraflow.core.canonical import canonical
+from terraflow.core.forms import instead
 from terraflow.hints.policy.body import MalformedBody, parse_body
 from terraflow.hints.policy.document import Document, Path, dotted, read_documents
 from terraflow.hints.policy.duration import parse_duration
@@ -89,7 +90,9 @@ class _Gathered:
             found = msgspec.convert(without_nulls(document.value), kind, strict=True)
         except msgspec.ValidationError as error:
             untold = not labels_only and isinstance(document.value, dict) and "kind" not in document.value
-            path, rule = (("kind",), f"is required: {_KINDS}") if untold else told_place(str(error), document.value)
+            path, rule = (
+                (("kind",), f"is required: {_KINDS}") if untold else told_place(str(error), document.value, kind)
+            )
             self._tell(file, document, path, rule)
             return
         before = len(self.problems)
@@ -138,14 +141,16 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def told_place(said: str, value: Any) -> tuple[Path, str]:
-    """The place and the rule of what msgspec says of `value`."""
+def told_place(said: str, value: Any, kind: Any) -> tuple[Path, str]:
+    """The place and the rule of what msgspec says of `value`, which should have been a `kind`."""
     if not isinstance(value, dict):
         return (), "is no mapping"
     rule, _, where = said.partition(" - at ")
     path = _path(where, value)
     if (unknown := _UNKNOWN_FIELD.search(rule)) is not None:
-        return (*path, unknown[1]), "is no field of this manifest"
+        path = (*path, unknown[1])
+        remedy = instead(kind, path, rule)
+        return path, f"is no field of this manifest{f': {remedy}' if remedy.startswith('did') else ''}"
     if (missing := _MISSING_FIELD.search(rule)) is not None:
         return (*path, missing[1]), "is required"
     if path == ("kind",):
@@ -154,6 +159,9 @@ def told_place(said: str, value: Any) -> tuple[Path, str]:
         return path, f"is not {API_VERSION}"
     if "matching regex" in rule:
         return path, _DECIMAL if path[-1] in _DECIMALS else _NAME
+    if remedy := instead(kind, path, rule):
+        given = rule.partition("Invalid enum value ")[2]
+        return path, f"is {given}, not {remedy}" if given else f"is not {remedy}"
     return path, rule[:1].lower() + rule[1:]
 
 

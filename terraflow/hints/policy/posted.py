@@ -83,7 +83,7 @@ def parse_posted(raw: bytes) -> Posted:
     try:
         body = msgspec.convert(value, PostedBody, strict=True)
     except msgspec.ValidationError as error:
-        raise _refused(*told_place(str(error), value)) from None
+        raise _refused(*told_place(str(error), value, PostedBody)) from None
     problems = list(_problems(body))
     if problems:
         raise PoliciesRefused(Problem("", 0, dotted(path), rule) for path, rule in problems)

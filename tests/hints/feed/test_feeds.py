@@ -288,7 +288,7 @@ async def test_many_feeds_have_their_sockets(publisher, monkeypatch):
 
 
 async def test_two_feeds_of_one_replica_are_refused(publisher):
-    with pytest.raises(ValueError, match="two feeds"):
+    with pytest.raises(ValueError, match="number 2 is of the same tenant, model and replica as number 1: t/m/r"):
         Feeds([settings(publisher), settings(publisher)], IndexSink(Index()))
     with pytest.raises(ValueError, match="invalid literal"):
         Feeds([settings(publisher, loras={"x": "y"})], IndexSink(Index()))
