@@ -54,9 +54,13 @@ class Figures(msgspec.Struct, kw_only=True):
         return [row for row in self.rows if row.phase == number and (tenants is None or row.tenant in tenants)]
 
     def goodput(self, phase: str) -> float:
-        """Good answers a second."""
-        good = sum(row.status == _OK and row.took_ms <= self.deadline_ms for row in self.of(phase))
-        return good / next(each.seconds for each in self.phases if each.name == phase)
+        """Good answers a second that came during the phase, also to what was asked for before it."""
+        begins, at = [0.0], [each.name for each in self.phases].index(phase)
+        for each in self.phases:
+            begins.append(begins[-1] + each.seconds)
+        good = [row for row in self.rows if row.status == _OK and row.took_ms <= self.deadline_ms]
+        ended = (begins[row.phase] + row.due_s + row.took_ms / 1000 for row in good)
+        return sum(begins[at] <= end < begins[at + 1] for end in ended) / self.phases[at].seconds
 
     def p99_ms(self, phase: str) -> float:
         """Of the steady tenants' good answers."""

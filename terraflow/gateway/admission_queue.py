@@ -5,7 +5,9 @@
 2. A free place goes to the waiting tenants by deficit round robin (Shreedhar and Varghese, SIGCOMM 1995). A request is
    charged the time for which it is expected to hold a place: the mean of its workload so far. So a tenant with long
    answers gets fewer places a second, and as many at a time, as one with short answers. Tokens would say what a model
-   does; what is shared here is places, and a slow model holds one as long as a long answer does.
+   does; what is shared here is places, and a slow model holds one as long as a long answer does. Tenants that hold
+   fewer places than their share now (the limit over the tenants that are here) come before those that hold more, so
+   that who stays within its share waits for one place to become free, and not for a flood's turn as well.
 3. Inside a tenant the order is the instant of arrival plus `age_s` for each step of priority: P0 goes before P1 that
    arrived less than `age_s` earlier. So nobody is overtaken by what arrives more than 3 × `age_s` later.
 4. A tenant has at most `tenant_max` running and waiting, all together at most `waiting_max` waiting. Where there is no
@@ -96,10 +98,11 @@ class Ticket:
 class _Line:
     """A tenant's waiting requests in their order, and its credit."""
 
-    __slots__ = ("credit_s", "waiting")
+    __slots__ = ("credit_s", "tenant", "waiting")
 
-    def __init__(self) -> None:
-        self.credit_s = QUANTUM_S
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.credit_s = 0.0
         self.waiting: list[Ticket] = []
 
 
@@ -116,6 +119,7 @@ class AdmissionQueue:
         self.waiting = 0
         self._rule = rule
         self._by_tenant: dict[str, int] = {}
+        self._places: dict[str, int] = {}
         self._lines: dict[str, _Line] = {}
         self._turns: deque[_Line] = deque()
         self._costs: dict[tuple[str, str], float] = {}
@@ -136,8 +140,7 @@ class AdmissionQueue:
         held = self._by_tenant.get(tenant, 0)
         if held < self._rule.tenant_max and self.running < self.limit and not self.waiting:
             self._by_tenant[tenant] = held + 1
-            self.running += 1
-            ticket.state, ticket.since = State.RUNNING, now
+            self._run(ticket, now)
             return ticket, _NONE
         return ticket, self._line_up(ticket, held, now)
 
@@ -160,11 +163,11 @@ class AdmissionQueue:
             return given_up
         line = self._lines.get(ticket.tenant)
         if line is None:
-            line = self._lines[ticket.tenant] = _Line()
+            line = self._lines[ticket.tenant] = _Line(ticket.tenant)
             self._turns.append(line)
         insort(line.waiting, ticket)
         self.waiting += 1
-        self._count(ticket.tenant, 1)
+        _count(self._by_tenant, ticket.tenant, 1)
         return given_up
 
     def _make_room(self, line: _Line | None, ticket: Ticket, why: State) -> Sequence[Ticket]:
@@ -230,7 +233,8 @@ class AdmissionQueue:
     def _free(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         ticket.state = State.GONE
         self.running -= 1
-        self._count(ticket.tenant, -1)
+        _count(self._places, ticket.tenant, -1)
+        _count(self._by_tenant, ticket.tenant, -1)
         return self._give_places(now) if self.waiting else _NONE
 
     def _give_places(self, now: float) -> Sequence[Ticket]:
@@ -243,35 +247,40 @@ class AdmissionQueue:
                 self._remove(ticket, 0)
             else:
                 line.credit_s -= ticket.cost_s
-                ticket.state, ticket.since = State.RUNNING, now
                 self._remove(ticket, 0)
-                self._count(ticket.tenant, 1)
-                self.running += 1
+                _count(self._by_tenant, ticket.tenant, 1)
+                self._run(ticket, now)
+                if line.waiting and line.credit_s < line.waiting[0].cost_s:
+                    self._turns.remove(line)
+                    self._turns.append(line)
             moved.append(ticket)
         return moved
 
+    def _run(self, ticket: Ticket, now: float) -> None:
+        ticket.state, ticket.since = State.RUNNING, now
+        self._places[ticket.tenant] = self._places.get(ticket.tenant, 0) + 1
+        self.running += 1
+
     def _next_line(self) -> _Line:
-        """The line whose turn it is and whose credit covers its first request. It keeps its turn while it does."""
-        turns = self._turns
+        """The line whose turn it is and whose credit covers its first request: of those below their share, if any."""
+        share, places = self.limit / len(self._by_tenant), self._places
+        lines = [line for line in self._turns if places.get(line.tenant, 0) < share] or list(self._turns)
         while True:
-            for _ in range(len(turns)):
-                line = turns[0]
+            for line in lines:
                 if line.credit_s >= line.waiting[0].cost_s:
                     return line
-                line.credit_s += QUANTUM_S
-                turns.rotate(-1)
-            # A whole round served nobody: all the rounds that would not either, in one step.
-            lacking_s = min(line.waiting[0].cost_s - line.credit_s for line in turns)
-            rounds = max(0, math.floor(lacking_s / QUANTUM_S))
-            for line in turns:
-                line.credit_s += rounds * QUANTUM_S
+            # All the rounds that serve nobody, in one step.
+            lacking_s = min(line.waiting[0].cost_s - line.credit_s for line in lines)
+            rounds_s = math.ceil(lacking_s / QUANTUM_S) * QUANTUM_S
+            for line in lines:
+                line.credit_s += rounds_s
 
     def _remove(self, ticket: Ticket, at: int | None = None) -> None:
         """Out of its line; an empty line loses its turn and its credit."""
         line = self._lines[ticket.tenant]
         del line.waiting[bisect_left(line.waiting, ticket) if at is None else at]
         self.waiting -= 1
-        self._count(ticket.tenant, -1)
+        _count(self._by_tenant, ticket.tenant, -1)
         if not line.waiting:
             del self._lines[ticket.tenant]
             self._turns.remove(line)
@@ -285,12 +294,13 @@ class AdmissionQueue:
         """How long until `ahead` requests and one more have their places."""
         return 0.0 if self._hold_s is None else (ahead + 1) * self._hold_s / self.limit
 
-    def _count(self, tenant: str, step: int) -> None:
-        count = self._by_tenant.get(tenant, 0) + step
-        if count:
-            self._by_tenant[tenant] = count
-        else:
-            del self._by_tenant[tenant]
+
+def _count(counts: dict[str, int], tenant: str, step: int) -> None:
+    count = counts.get(tenant, 0) + step
+    if count:
+        counts[tenant] = count
+    else:
+        del counts[tenant]
 
 
 def _length(line: _Line) -> int:

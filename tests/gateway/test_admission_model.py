@@ -42,7 +42,7 @@ class Model:
         self.state[number] = State.WAITING
         if tenant not in self.turns:
             self.turns.append(tenant)
-            self.credit[tenant] = Fraction(QUANTUM_S)
+            self.credit[tenant] = Fraction(0)
         if held >= TENANT_MAX:
             self.state[self.line(tenant)[-1]] = State.TENANT_FULL
         elif len(waiting) >= WAITING_MAX:
@@ -69,17 +69,23 @@ class Model:
 
     def fill(self, now: float) -> None:
         while self.turns and len(self.those(State.RUNNING)) < self.limit:
-            tenant = self.turns[0]
+            here = {self.who[n][0] for state in (State.RUNNING, State.WAITING) for n in self.those(state)}
+            share = Fraction(self.limit, len(here))
+            below = [t for t in self.turns if len(self.those(State.RUNNING, t)) < share] or self.turns
+            ready = [t for t in below if self.credit[t] >= COSTS[t]]
+            if not ready:
+                for tenant in below:
+                    self.credit[tenant] += Fraction(QUANTUM_S)
+                continue
+            tenant = ready[0]
             first = self.line(tenant)[0]
-            cost = Fraction(COSTS[tenant])
-            if self.credit[tenant] < cost:
-                self.credit[tenant] += Fraction(QUANTUM_S)
-                self.turns = [*self.turns[1:], tenant]
-            elif self.who[first][2] <= now:
+            if self.who[first][2] <= now:
                 self.state[first] = State.TOO_LATE
             else:
-                self.credit[tenant] -= cost
+                self.credit[tenant] -= Fraction(COSTS[tenant])
                 self.state[first] = State.RUNNING
+                if self.credit[tenant] < COSTS[tenant]:
+                    self.turns = [*(t for t in self.turns if t != tenant), tenant]
             self.forget_empty()
 
 

@@ -89,6 +89,21 @@ def test_however_much_one_tenant_has_waiting_anothers_first_is_next_but_one() ->
     assert "few" in [ticket.tenant for ticket in served(door, first, 2)]
 
 
+def test_who_holds_less_than_its_share_has_the_next_places_until_it_holds_it() -> None:
+    """Eight places, two tenants: four each. However dear its requests are, the one that holds none gets the next four,
+    then they take turns by cost."""
+    door = queue(running=8)
+    teach(door, "few", 20.0)
+    running = [arrive(door, "many") for _ in range(8)]
+    for _ in range(100):
+        arrive(door, "many", 0)
+    for _ in range(10):
+        arrive(door, "few", 3)
+    got = [door.withdraw(ticket, 0.0)[0].tenant for ticket in running]
+    assert got[:4] == ["few"] * 4
+    assert got[4:] == ["many"] * 4
+
+
 def test_inside_a_tenant_priority_then_arrival() -> None:
     door = queue()
     first = arrive(door, "t")
