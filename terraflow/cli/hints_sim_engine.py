@@ -7,12 +7,13 @@ Exit codes: 0 ended as told, 2 cannot be: what was asked is no engine, or a port
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -86,26 +87,41 @@ def _engine(said: Mapping[str, Any]) -> Engine:
     """The engine of the options, by their names. Raises ValueError and TypeError for what is none."""
     import msgspec
 
+    from terraflow.app.loading import plainly
     from terraflow.hints.engine.costs import Costs
     from terraflow.hints.engine.publish import Faults
     from terraflow.hints.engine.serve import Engine
 
-    faults = Faults(**{name: float(share) for name, share in map(_pair, said["fault"] or ())})
+    given = dict(_pair("--fault", one, float) for one in said["fault"] or ())
+    for name in given:
+        if name not in Faults.__struct_fields__:
+            raise ValueError(f"--fault {name}: is none; there are {', '.join(Faults.__struct_fields__)}")
+    faults = Faults(**given)
     fields = {
         **{name: value for name, value in said.items() if name in Engine.__struct_fields__},
-        "loras": {name: int(number) for name, number in map(_pair, said["lora"] or ())},
+        "loras": dict(_pair("--lora", one, int) for one in said["lora"] or ()),
         "costs": Costs(**{name: said[name] for name in _SPEEDS}),
         "lora_names": not said["lora_ids_only"],
         "faults": faults if said["faults"] or said["fault"] else None,
     }
-    return msgspec.convert(fields, Engine)
+    try:
+        return msgspec.convert(fields, Engine)
+    except msgspec.ValidationError as bad:
+        path, words = plainly(Engine, str(bad))
+        raise ValueError(f"--{str(path[0]).replace('_', '-')}: {words}" if path else words) from None
 
 
-def _pair(said: str) -> tuple[str, str]:
+_Number = TypeVar("_Number", int, float)
+
+
+def _pair(option: str, said: str, number: type[_Number]) -> tuple[str, _Number]:
     name, separator, value = said.partition("=")
     if not separator or not name:
-        raise ValueError(f"{said} is not NAME=NUMBER")
-    return name, value
+        raise ValueError(f"{option} {said} is not NAME=NUMBER")
+    try:
+        return name, number(value)
+    except ValueError:
+        raise ValueError(f"{option} {said}: {value or 'nothing'} is no number") from None
 
 
 def _serve(engine: Engine) -> None:
@@ -129,7 +145,14 @@ def _serve(engine: Engine) -> None:
 
     try:
         uvloop.run(serve())
-    except (OSError, zmq.ZMQError, ValueError) as trouble:
+    except zmq.ZMQError as trouble:
+        ports = "; give another with --events-port or --replay-port, 0 for a free one"
+        _fail(f"{trouble}{ports if trouble.errno == errno.EADDRINUSE else ''}")
+    except OSError as trouble:
+        where = f"cannot listen on {engine.host}:{engine.port}"
+        why = os.strerror(trouble.errno) if trouble.errno else str(trouble)
+        _fail(f"{where}: {why}; give another address or port with --host or --port, 0 for a free one")
+    except ValueError as trouble:
         _fail(str(trouble))
 
 

@@ -148,8 +148,13 @@ def _read(path: Path) -> str:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise TokenizerFault(f"{path} is larger than {FILE_BYTES_MAX} bytes")
         return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise TokenizerFault(f"{path} cannot be read: {type(fault).__name__}") from None
+    except FileNotFoundError:
+        folder = "tokenizer.json, or a folder that has one"
+        raise TokenizerFault(f"there is no {path}: give a {folder}, or `{BYTES}`") from None
+    except OSError as fault:
+        raise TokenizerFault(f"{path} cannot be read: {fault.strerror}") from None
+    except UnicodeDecodeError:
+        raise TokenizerFault(f"{path} cannot be read: it is not UTF-8 text") from None
 
 
 def _shipped(name: str) -> str:
