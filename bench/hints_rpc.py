@@ -35,12 +35,12 @@ from bench.process_cost import cost
 from bench.processes import HOST, first_json_line, running
 from bench.report import number, table
 from terraflow.app.runtime import SystemClock
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.http2.call import Call, Peer
 from terraflow.hints.http2.heads import Head
 from terraflow.hints.http2.server import Server
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Identities
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.rpcs import SERVICE, HintService

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from terraflow.core.reasons import Lookup
-from tests.hints.histories import STEPS, compare
+from tests.hints.deciding.histories import STEPS, compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

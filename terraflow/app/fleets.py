@@ -128,7 +128,7 @@ async def _inside(settings: Settings, clock: Clock) -> Fleets:
     from terraflow.app.fleet_feeds import FleetFeeds
     from terraflow.app.hints import open_hints
     from terraflow.app.hints_settings import HintsSettings, load_hints_settings
-    from terraflow.hints.assigned import Assigned
+    from terraflow.hints.deciding.assigned import Assigned
     from terraflow.hints.plane.inside import InsideHints
     from terraflow.hints.words import FLEET_SHARE_MIN
 

@@ -29,7 +29,7 @@ from terraflow.app.hints_opening import (
 )
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.opening import CannotStart
-from terraflow.hints.assigned import Assigned
+from terraflow.hints.deciding.assigned import Assigned
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.http2.health import Health
 from terraflow.hints.http2.limits import Limits

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from terraflow.app.hints_findings import Finding, found
-from terraflow.hints.disagg import members
+from terraflow.hints.deciding.disagg import members
 from terraflow.hints.policy.folder import FolderUnreadable, read_folder
 from terraflow.hints.policy.policies import Policies, Topology
 from terraflow.hints.policy.problems import PoliciesRefused
@@ -27,7 +27,7 @@ def lint(folder: Path) -> tuple[Policies | None, list[Finding]]:
         (len(policies.quotas), "CacheTenant with a quota"),
         (len(policies.templates), "PromptTemplate"),
         (len(policies.topologies), "PDTopology"),
-        (len(policies.labels), "labelled replica"),
+        (len(policies.labels), "labelled replica" if len(policies.labels) == 1 else "labelled replicas"),
     )
     said = [f"{count} {what}" for count, what in counts if count]
     findings = [found("CP002", str(folder), f"the manifests are sound: {', '.join(said) or 'there are none'}")]

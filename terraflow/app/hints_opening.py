@@ -14,13 +14,13 @@ from terraflow import __version__
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.keys import KeyUnusable, read_public_key
 from terraflow.app.opening import CannotStart, check_tls, naming, warn_if_open
-from terraflow.hints.assigned import Assigned
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.http2.tls import TlsFiles, context
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.folder import FolderUnreadable, PolicyFolder
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.policy.problems import PoliciesRefused

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.app.loading import BadSettings, Source, check_tls_pair, is_loopback, load
+from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.feed.settings import FeedSettings
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.service.identity import Binding
 
 Positive = Annotated[int, Meta(ge=1)]

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from terraflow.app.hints_settings import HintsSettings
-    from terraflow.hints.explain import Explanation, Row
+    from terraflow.hints.deciding.explain import Explanation, Row
     from terraflow.hints.service.explaining import ExplainRequest
 
 TIMEOUT_S = 10.0
@@ -78,7 +78,7 @@ def _of_service(settings: HintsSettings, asked: ExplainRequest, at: str | None) 
 
     import msgspec
 
-    from terraflow.hints.explain import Explanation
+    from terraflow.hints.deciding.explain import Explanation
 
     place = at or f"{settings.internal_host}:{settings.internal_port}"
     try:

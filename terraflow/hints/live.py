@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.disagg import PDQuery, PDRoute, decide_pd_route
+from terraflow.hints.deciding.disagg import PDQuery, PDRoute, decide_pd_route
+from terraflow.hints.deciding.look import Grounds, never
+from terraflow.hints.deciding.lookup import Answer, decide_lookup
+from terraflow.hints.deciding.question import Query, Tokenizers
 from terraflow.hints.index.said import Change, Ingested, TenantRule
-from terraflow.hints.lookup import Answer, Grounds, decide_lookup, never
 from terraflow.hints.policy.policies import Eviction, Policies
-from terraflow.hints.question import Query, Tokenizers
 from terraflow.hints.words import Report, Scope, Stats
 from terraflow.ports.runtime import Clock
 
@@ -67,16 +68,7 @@ class LiveHints:
         now, expired = self._deadline(query.tenant, deadline)
         grounds = self.grounds
         try:
-            route = decide_pd_route(
-                query,
-                grounds.index,
-                grounds.policies,
-                self.labels(query.tenant, query.model),
-                grounds.ranker,
-                now=now,
-                expired=expired,
-                in_flight=None if grounds.assigned is None else grounds.assigned.in_flight,
-            )
+            route = decide_pd_route(query, grounds, self.labels(query.tenant, query.model), now, expired)
         except Exception as error:
             self._failed(error)
             return PDRoute(reason=Lookup.NO_HINT, cause="fault")

@@ -9,7 +9,7 @@ import pytest
 from terraflow.app.hints_settings import HintsSettings, load_hints_settings
 from terraflow.app.loading import BadSettings
 from terraflow.app.settings import load_settings
-from terraflow.hints.rank import RankerConfig
+from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.service.identity import Binding
 
 

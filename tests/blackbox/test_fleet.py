@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from terraflow.hints.assigned import LINGER_S
+from terraflow.hints.deciding.assigned import LINGER_S
 from terraflow.hints.plane.breaker import FAILURES_MAX
 from tests.blackbox.conftest import Launch, Site
 from tests.harness.bundle import document, purpose, sim

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.disagg import PDQuery
+from terraflow.hints.deciding.disagg import PDQuery
+from terraflow.hints.deciding.look import Grounds
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.index.index import Index
 from terraflow.hints.index.said import Change, Kind
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, Topology
-from terraflow.hints.question import Query
 from terraflow.hints.words import Entry, Report, Scope, Stats
 from tests.storage.makers import SetClock
 

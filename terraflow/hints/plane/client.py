@@ -26,7 +26,7 @@ import grpc
 import grpc.aio
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.assigned import Assigned
+from terraflow.hints.deciding.assigned import Assigned
 from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.plane.breaker import Breaker
 from terraflow.hints.wire import inferencecache_pb2 as pb

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.live import LiveHints
-from terraflow.hints.question import Query
 from terraflow.hints.words import PRESSURE_AGE_MAX_S, Entry, Report, Scope, Tier
 from terraflow.ports.hints import Hint, Prefix, Ranked
 

@@ -16,10 +16,11 @@ from collections.abc import Callable
 
 import xxhash
 
-from terraflow.hints.assigned import Assigned
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.look import Grounds, never
+from terraflow.hints.deciding.lookup import decide_lookup
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import Grounds, decide_lookup, never
-from terraflow.hints.question import Query
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.trace import BLOCK_TOKENS, TraceRequest
 from terraflow.hints.words import FLEET_SHARE_MIN, Entry, Report, Scope, Stats, Tier

@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from terraflow.hints.explain import Explanation, explain
+from terraflow.hints.deciding.explain import Explanation, explain
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.live import LiveHints
-from terraflow.hints.question import Query
 from terraflow.hints.service.http import Refused, Routes, json_response, read_body
 from terraflow.hints.words import BLOCKS_MAX, MESSAGE_BYTES_MAX, TOKEN_IDS_MAX
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from terraflow.hints.rank import float32
+from terraflow.hints.deciding.rank import float32
 from terraflow.hints.words import PROBE_TENANT, ReplicaState, Stats
 
 if TYPE_CHECKING:

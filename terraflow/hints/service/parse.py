@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from terraflow.hints.question import Query
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import BLOCKS_MAX, IDENTIFIER_BYTES_MAX, Entry, Report, Stats, Tier, longer
 

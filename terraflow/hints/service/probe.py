@@ -16,8 +16,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.lookup import STEPS, never, start
-from terraflow.hints.question import Query
+from terraflow.hints.deciding.look import never
+from terraflow.hints.deciding.lookup import STEPS, start
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.words import PROBE_TENANT, Entry, Report, Scope, Stats, Tier
 
 if TYPE_CHECKING:

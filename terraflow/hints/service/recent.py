@@ -13,7 +13,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from terraflow.hints.feed.feeds import Feeds
-from terraflow.hints.index.index import Cause, Index
+from terraflow.hints.index.index import Index
+from terraflow.hints.index.said import Cause
 
 WINDOW_S = 600.0
 EVERY_S = 60.0

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from terraflow.hints.disagg import PDQuery
+from terraflow.hints.deciding.disagg import PDQuery
+from terraflow.hints.deciding.lookup import Answer
+from terraflow.hints.deciding.question import Query, Tokenizers
 from terraflow.hints.http2.call import Call
 from terraflow.hints.http2.methods import ClientStream, Inline, Methods, ServerStream, Unary
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Answer
 from terraflow.hints.policy.policies import Policies
-from terraflow.hints.question import Query, Tokenizers
 from terraflow.hints.render import render_template
 from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import NOBODY, Identities

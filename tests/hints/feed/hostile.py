@@ -15,12 +15,13 @@ import msgspec
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.blocks import block_keys
+from terraflow.hints.deciding.look import Grounds, never
+from terraflow.hints.deciding.lookup import decide_lookup
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.feed.machine import Input
 from terraflow.hints.feed.source import Asked, Source, read_frame
 from terraflow.hints.index.index import Index
-from terraflow.hints.lookup import Grounds, decide_lookup, never
 from terraflow.hints.policy.policies import CachePolicy, Policies
-from terraflow.hints.question import Query
 from terraflow.hints.words import Report, Scope, Stats
 
 SCOPE = Scope("tenant", "model", "scheme")

@@ -20,10 +20,10 @@ from terraflow.app.opening import CannotStart
 from terraflow.app.runtime import SystemClock
 from terraflow.app.settings import Settings
 from terraflow.core.reasons import Lookup
-from terraflow.hints.assigned import Assigned
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.plane.breaker import FAILURES_MAX
 from terraflow.hints.plane.client import RemoteHints
 from terraflow.hints.plane.content import BLOCK_BYTES, SCHEME, ContentPrefixes, content_hashes, prompt_text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from terraflow.hints.disagg import members
+from terraflow.hints.deciding.disagg import members
 from terraflow.hints.policy.manifests import parse_manifests
 from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.policy.posted import parse_posted

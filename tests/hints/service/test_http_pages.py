@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.policy.policies import CachePolicy, Policies, PromptTemplate
 from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.http import Listener

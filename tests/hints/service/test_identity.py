@@ -10,11 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from terraflow.core.signature import pae
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.http2.call import Peer
 from terraflow.hints.http2.status import GrpcError, Status
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import (
     SIGNED_AS,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from terraflow.core.reasons import Lookup, Render
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.index.index import Index
 from terraflow.hints.index.said import TenantRule
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import LABELS_MAX, OTHER, Metrics, Sample
 from terraflow.hints.service.other_metrics import feed_families, live_families

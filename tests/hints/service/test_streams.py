@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
-from terraflow.hints.lookup import Grounds
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.streams import Changes, wanted

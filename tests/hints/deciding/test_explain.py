@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from terraflow.hints.assigned import Assigned
-from terraflow.hints.explain import Explanation, explain
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.explain import Explanation, explain
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.policy.policies import CachePolicy
-from terraflow.hints.question import Query
 from terraflow.hints.words import Stats
-from tests.hints.lookups import NOW, OTHER, SCOPE, chain, exact, grounds, report
+from tests.hints.deciding.lookups import NOW, OTHER, SCOPE, chain, exact, grounds, report
 from tests.hints.model import Model
 
 

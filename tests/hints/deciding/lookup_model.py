@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import xxhash
 
+from terraflow.hints.deciding.question import Query
+from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.policy.policies import Eviction, Policies
-from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Held, Known, Scope
 from tests.hints.model import Model
 

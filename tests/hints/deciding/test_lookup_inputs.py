@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.lookup import STEPS
+from terraflow.hints.deciding.lookup import STEPS
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.policy.policies import CachePolicy, Eviction
-from terraflow.hints.question import Query
 from terraflow.hints.words import (
     BLOCKS_MAX,
     IDENTIFIER_BYTES_MAX,
@@ -19,7 +19,7 @@ from terraflow.hints.words import (
     Entry,
     Stats,
 )
-from tests.hints.lookups import (
+from tests.hints.deciding.lookups import (
     AFFINE,
     CHAIN,
     EMPTY,
@@ -32,16 +32,8 @@ from tests.hints.lookups import (
     exact,
     report,
     told,
-    two_replicas,
 )
 from tests.hints.model import Model
-
-
-@pytest.fixture
-def index() -> Model:
-    """Two replicas."""
-    return two_replicas()
-
 
 # 1, 2
 

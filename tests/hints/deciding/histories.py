@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, cast
 
-from terraflow.hints.explain import explain
+from terraflow.hints.deciding.explain import explain
+from terraflow.hints.deciding.look import Grounds
+from terraflow.hints.deciding.lookup import Answer, decide_lookup
+from terraflow.hints.deciding.question import Query
+from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.index.index import Index
 from terraflow.hints.index.said import TenantRule
-from terraflow.hints.lookup import Answer, Grounds, decide_lookup
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies
-from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig
 from terraflow.hints.words import Entry, Report, Scope, Stats
-from tests.hints.lookup_model import PROBE, Told, World, chained, f32, plain_lookup
+from tests.hints.deciding.lookup_model import PROBE, Told, World, chained, f32, plain_lookup
 from tests.hints.model import Model
 
 TENANTS, MODELS, SCHEMES, ADAPTERS = ("a", "b"), ("m", "n"), ("s", "z"), ("", "x")

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from terraflow.core.reasons import Lookup
-from tests.hints.histories import compare
-from tests.hints.planted import FAULTS, Fault, planted
+from tests.hints.deciding.histories import compare
+from tests.hints.deciding.planted import FAULTS, Fault, planted
 
 HISTORIES = 3_000
 CAUGHT_WITHIN = 1_500

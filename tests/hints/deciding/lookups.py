@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from terraflow.hints.blocks import block_keys
-from terraflow.hints.lookup import Answer, Grounds, decide_lookup, never
+from terraflow.hints.deciding.look import Grounds, never
+from terraflow.hints.deciding.lookup import Answer, decide_lookup
+from terraflow.hints.deciding.question import Query
 from terraflow.hints.policy.policies import CachePolicy, Policies
-from terraflow.hints.question import Query
 from terraflow.hints.words import Entry, Report, Scope
 from tests.hints.model import Model
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from terraflow.hints.rank import (
+from terraflow.hints.deciding.rank import (
     RankerConfig,
     Scored,
     distinguishing,

@@ -8,14 +8,14 @@ import pytest
 
 from terraflow.core.affinity import two_named
 from terraflow.core.reasons import Lookup
-from terraflow.hints.assigned import Assigned
 from terraflow.hints.blocks import block_keys
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.question import Query
+from terraflow.hints.deciding.rank import RankerConfig, float32
 from terraflow.hints.index.said import TenantRule
 from terraflow.hints.policy.policies import CachePolicy, Eviction
-from terraflow.hints.question import Query
-from terraflow.hints.rank import RankerConfig, float32
 from terraflow.hints.words import Entry, Stats
-from tests.hints.lookups import (
+from tests.hints.deciding.lookups import (
     AFFINE,
     CHAIN,
     EMPTY,
@@ -28,16 +28,8 @@ from tests.hints.lookups import (
     exact,
     report,
     told,
-    two_replicas,
 )
 from tests.hints.model import Model
-
-
-@pytest.fixture
-def index() -> Model:
-    """Two replicas."""
-    return two_replicas()
-
 
 # 6, 7
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.disagg import PDQuery, PDRoute, decide_pd_route, members
+from terraflow.hints.deciding.assigned import Assigned
+from terraflow.hints.deciding.disagg import PDQuery, PDRoute, decide_pd_route, members
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.index.index import Index
 from terraflow.hints.policy.policies import CachePolicy, Policies, Pool, Topology
-from terraflow.hints.rank import RankerConfig
-from terraflow.hints.words import Entry, Report, Stats
+from terraflow.hints.words import Entry, Report, Scope, Stats
 
 HASH = b"\x00" * 7 + b"\x01"
 NOW = 1_000.0
@@ -44,7 +45,7 @@ class Fleet:
         self.labels = LABELS
         self.policies = Policies(cache={"acme": CachePolicy(**policy)}, topologies={"acme/pd": topology})
         self.expired = iter(lambda: False, None)
-        self.in_flight: dict[str, float] = {}
+        self.in_flight: dict[str, int] = {}
 
     def holds(self, *replicas: str, tokens: int = 128, hash_: bytes = HASH, at: float = NOW, **where: str) -> Fleet:
         for replica in replicas:
@@ -62,16 +63,12 @@ class Fleet:
 
     def route(self, now: float = NOW, **query: Any) -> PDRoute:
         asked = {"topology": "acme/pd", "tenant": "acme", "model": "m", "prefix_hash": HASH, "prefix_token_count": 128}
-        return decide_pd_route(
-            PDQuery(**{**asked, **query}),
-            self.index,
-            self.policies,
-            self.labels,
-            RankerConfig(),
-            now=now,
-            expired=lambda: next(self.expired),
-            in_flight=lambda scope, replica: self.in_flight.get(replica, 0.0),
-        )
+        assigned = Assigned()
+        for replica, requests in self.in_flight.items():
+            for _ in range(requests):
+                assigned.sent(Scope("acme", "m", "vllm"), "", replica, [], 0, now)
+        grounds = Grounds(index=self.index, policies=self.policies, assigned=assigned)
+        return decide_pd_route(PDQuery(**{**asked, **query}), grounds, self.labels, now, lambda: next(self.expired))
 
 
 def pair(route: PDRoute) -> tuple[Lookup, str, str]:
@@ -127,11 +124,11 @@ def test_the_floors_judge_a_match() -> None:
 
 def test_that_everybody_holds_a_prefix_is_a_match_for_the_least_loaded() -> None:
     fleet = Fleet().holds("p0", "p1", "p2")
-    fleet.in_flight = {"p0": 2.0, "p1": 1.0, "p2": 2.0}
+    fleet.in_flight = {"p0": 2, "p1": 1, "p2": 2}
     assert pair(fleet.route())[:2] == (Lookup.PREFIX_MATCH, "p1")
     fleet.pressed(0.2, "p1")
     fleet.pressed(0.1, "p0", "p2")
-    fleet.in_flight = {"p0": 2.0}
+    fleet.in_flight = {"p0": 2}
     assert pair(fleet.route())[:2] == (Lookup.PREFIX_MATCH, "p2")
 
 
@@ -139,7 +136,7 @@ def test_without_a_match_the_least_loaded_of_each_pool() -> None:
     fleet = Fleet().holds("other", hash_=b"x").pressed(0.9, "p0", "d0").pressed(0.5, "p1", "d1").pressed(0.6, "p2")
     assert pair(fleet.route()) == (Lookup.AFFINITY_HINT, "p1", "d1")
     fleet.pressed(0.5, "p0", "p2", "d0")
-    fleet.in_flight = {"p0": 2.0, "p1": 1.0, "p2": 3.0, "d1": 1.0}
+    fleet.in_flight = {"p0": 2, "p1": 1, "p2": 3, "d1": 1}
     assert pair(fleet.route()) == (Lookup.AFFINITY_HINT, "p1", "d0")
 
 

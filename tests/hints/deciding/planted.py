@@ -13,7 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-MODULES = ("blocks", "question", "rank", "lookup")
+MODULES = (
+    "blocks",
+    "deciding.question",
+    "deciding.rank",
+    "deciding.look",
+    "deciding.without_index",
+    "deciding.with_index",
+    "deciding.lookup",
+)
 """Of terraflow.hints, each before those that import it."""
 
 
@@ -27,39 +35,53 @@ class Fault(NamedTuple):
 
 
 FAULTS = (
-    Fault("the probe's tenant is looked up", "lookup", "if look.query.tenant == PROBE_TENANT:", "if False:"),
-    Fault("a foreign tenant is looked up", "lookup", "if look.query.foreign else None", "if False else None"),
-    Fault("any chain satisfies requireChain", "lookup", "and well_formed(look.query))", ")"),
-    Fault("no chain satisfies requireChain", "lookup", "(look.query.block_hashes and ", "("),
+    Fault("the probe's tenant is looked up", "without_index", "if look.query.tenant == PROBE_TENANT:", "if False:"),
+    Fault("a foreign tenant is looked up", "without_index", "if look.query.foreign else None", "if False else None"),
+    Fault("any chain satisfies requireChain", "without_index", "and well_formed(look.query))", ")"),
+    Fault("no chain satisfies requireChain", "without_index", "(look.query.block_hashes and ", "("),
     Fault(
-        "minimumPrefixTokens is off by one", "lookup", "and look.input.tokens < least", "and look.input.tokens <= least"
+        "minimumPrefixTokens is off by one",
+        "without_index",
+        "and look.input.tokens < least",
+        "and look.input.tokens <= least",
     ),
-    Fault("a short prompt is never looked up", "lookup", "if look.short and not look.policy.affinity", "if look.short"),
-    Fault("a short prompt may match", "lookup", "if not ranked or look.short or (", "if not ranked or ("),
-    Fault("a short prompt may be hot", "lookup", "look.floored or look.short or not", "look.floored or not"),
-    Fault("an empty scheme is looked up", "lookup", " and query.model and query.scheme:", " and query.model:"),
-    Fault("the share is off by one", "lookup", "if row.tokens >= least]", "if row.tokens > least]"),
+    Fault(
+        "a short prompt is never looked up",
+        "without_index",
+        "if look.short and not look.policy.affinity",
+        "if look.short",
+    ),
+    Fault("a short prompt may match", "with_index", "if not ranked or look.short or (", "if not ranked or ("),
+    Fault("a short prompt may be hot", "with_index", "look.floored or look.short or not", "look.floored or not"),
+    Fault("an empty scheme is looked up", "without_index", " and query.model and query.scheme:", " and query.model:"),
+    Fault("the share is off by one", "with_index", "if row.tokens >= least]", "if row.tokens > least]"),
     Fault(
         "minimumMatchedTokens is off by one",
-        "lookup",
+        "with_index",
         "if row.matched_tokens >= enough]",
         "if row.matched_tokens > enough]",
     ),
     Fault(
-        "the floor is above itself", "lookup", "ranked[0].score < float32(floor)", "ranked[0].score <= float32(floor)"
+        "the floor is above itself",
+        "with_index",
+        "ranked[0].score < float32(floor)",
+        "ranked[0].score <= float32(floor)",
     ),
     Fault(
-        "the floor looks at the last", "lookup", "ranked[0].score < float32(floor)", "ranked[-1].score < float32(floor)"
+        "the floor looks at the last",
+        "with_index",
+        "ranked[0].score < float32(floor)",
+        "ranked[-1].score < float32(floor)",
     ),
     Fault(
         "the floor drops one by one",
-        "lookup",
+        "with_index",
         "(floor > 0 and ranked[0].score < float32(floor))",
         "not (ranked := [row for row in ranked if row.score >= float32(floor)])",
     ),
-    Fault("a floored hit may be hot", "lookup", "look.floored = True", "look.floored = False"),
-    Fault("a chain's miss may be hot", "lookup", "if look.input.chain or look.floored", "if look.floored"),
-    Fault("hot although it is switched off", "lookup", " or not look.policy.tenant_hot:", ":"),
+    Fault("a floored hit may be hot", "with_index", "look.floored = True", "look.floored = False"),
+    Fault("a chain's miss may be hot", "with_index", "if look.input.chain or look.floored", "if look.floored"),
+    Fault("hot although it is switched off", "with_index", " or not look.policy.tenant_hot:", ":"),
     Fault("affinity before UNKNOWN", "lookup", "    known,\n    affine,\n", "    affine,\n    known,\n"),
     Fault(
         "affinity before hot",
@@ -67,24 +89,20 @@ FAULTS = (
         "    tenant_hot,\n    known,\n    affine,\n",
         "    known,\n    affine,\n    tenant_hot,\n",
     ),
-    Fault("a model is taken for a tenant", "lookup", "(Lookup.UNKNOWN_MODEL,", "(Lookup.UNKNOWN_TENANT,"),
-    Fault("a scheme is not told apart", "lookup", "(Lookup.UNKNOWN_HASH_SCHEME,", "(Lookup.NO_HINT,"),
+    Fault("a model is taken for a tenant", "with_index", "(Lookup.UNKNOWN_MODEL,", "(Lookup.UNKNOWN_TENANT,"),
+    Fault("a scheme is not told apart", "with_index", "(Lookup.UNKNOWN_HASH_SCHEME,", "(Lookup.NO_HINT,"),
     Fault(
         "an empty index is an unknown tenant",
-        "lookup",
+        "with_index",
         "Known.NOTHING: (Lookup.NO_HINT,",
         "Known.NOTHING: (Lookup.UNKNOWN_TENANT,",
     ),
-    Fault("affinity although it is switched off", "lookup", "if not look.policy.affinity:\n", "if False:\n"),
-    Fault("affinity for a malformed chain", "lookup", "and not well_formed(query):", "and False:"),
-    Fault("a seed without lengths", "lookup", "return _EIGHT + _EIGHT.join(hashes)", 'return b"".join(hashes)'),
-    Fault("a seed of the last block", "lookup", "return _EIGHT + _EIGHT.join(hashes)", "return hashes[-1]"),
-    Fault(
-        "other bytes of the digest", "lookup", 'int.from_bytes(digest[:8], "big")', 'int.from_bytes(digest[-8:], "big")'
-    ),
-    Fault(
-        "a little-endian digest", "lookup", 'int.from_bytes(digest[:8], "big")', 'int.from_bytes(digest[:8], "little")'
-    ),
+    Fault("affinity although it is switched off", "with_index", "if not look.policy.affinity:\n", "if False:\n"),
+    Fault("affinity for a malformed chain", "with_index", "and not well_formed(query):", "and False:"),
+    Fault("a seed without lengths", "with_index", "return _EIGHT + _EIGHT.join(hashes)", 'return b"".join(hashes)'),
+    Fault("a seed of the last block", "with_index", "return _EIGHT + _EIGHT.join(hashes)", "return hashes[-1]"),
+    Fault("other bytes of the digest", "with_index", "digest()[:8]", "digest()[-8:]"),
+    Fault("a little-endian digest", "with_index", 'digest()[:8], "big"', 'digest()[:8], "little"'),
     Fault(
         "the adapter leaks into the scope",
         "lookup",
@@ -92,11 +110,14 @@ FAULTS = (
         "scope=Scope(query.tenant, query.model, query.scheme + query.adapter)",
     ),
     Fault(
-        "a chain of any adapter", "lookup", "look.index.chain(look.scope, adapter,", 'look.index.chain(look.scope, "",'
+        "a chain of any adapter",
+        "with_index",
+        "look.index.chain(look.scope, adapter,",
+        'look.index.chain(look.scope, "",',
     ),
     Fault(
         "an exact hash of any adapter",
-        "lookup",
+        "with_index",
         "look.index.exact(look.scope, adapter,",
         'look.index.exact(look.scope, "",',
     ),
@@ -156,7 +177,7 @@ FAULTS = (
     ),
     Fault("no SLO is tight", "rank", "0 < ttft_ms < config.slo_tight_ttft_ms", "ttft_ms < config.slo_tight_ttft_ms"),
     Fault("a replica does not count itself", "rank", "count - bisect_left(", "count - 1 - bisect_left("),
-    Fault("all matches count for all", "rank", "if ascending[0] == ascending[-1]:", "if True:"),
+    Fault("all matches count for all", "rank", "ascending[0] == ascending[-1]:", "True:"),
     Fault("a replica alone tells nothing apart", "rank", "if total <= 1:", "if total <= 0:"),
     Fault("factors in another order", "rank", "(freshes, pressures, slos,", "(pressures, slos, freshes,"),
     Fault("products in float64", "rank", 'scores = array("f", [score', 'scores = array("d", [score'),
@@ -215,13 +236,13 @@ def planted(fault: Fault) -> Iterator[Callable[..., Any]]:
     try:
         for module, name in zip(MODULES, names, strict=True):
             source = Path(str(sound[name].__file__)).read_text("utf-8")
-            if module == fault.module:
+            if module.rpartition(".")[2] == fault.module:
                 assert fault.sound in source, f"there is no such text in {name}: {fault.sound}"
                 source = source.replace(fault.sound, fault.wrong)
             faulty = ModuleType(name)
             sys.modules[name] = faulty
             exec(compile(source, f"{name}, planted", "exec"), faulty.__dict__)
-        decide: Callable[..., Any] = sys.modules["terraflow.hints.lookup"].decide_lookup
+        decide: Callable[..., Any] = sys.modules["terraflow.hints.deciding.lookup"].decide_lookup
         yield decide
     finally:
         sys.modules.update(sound)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import msgspec
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.lookup import Grounds, Look, decide, never, start
-from terraflow.hints.question import Query
-from terraflow.hints.rank import Scored
+from terraflow.hints.deciding.look import Grounds, Look, never
+from terraflow.hints.deciding.lookup import decide, start
+from terraflow.hints.deciding.question import Query
+from terraflow.hints.deciding.rank import Scored
 from terraflow.hints.words import Held
 
 

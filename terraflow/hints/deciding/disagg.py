@@ -21,17 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from terraflow.core.reasons import Lookup
-from terraflow.hints.policy.policies import Policies, Pool, Topology
-from terraflow.hints.rank import RankerConfig, float32, score_matches
+from terraflow.hints.deciding.look import Grounds
+from terraflow.hints.deciding.rank import float32, score_matches
+from terraflow.hints.policy.policies import Pool, Topology
 from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Held, Known, Scope, Stats
-
-if TYPE_CHECKING:
-    from terraflow.hints.index.index import Index
 
 Labels = Mapping[str, Mapping[str, str]]
 """Labels of replicas, by id."""
@@ -68,14 +65,10 @@ class PDRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide_pd_route(
     query: PDQuery,
-    index: Index,
-    policies: Policies,
+    grounds: Grounds,
     labels: Labels,
-    ranker: RankerConfig,
-    *,
     now: float,
     expired: Callable[[], bool],
-    in_flight: Callable[[Scope, str], float] | None = None,
 ) -> PDRoute:
     """The route at `now`, monotonic seconds; `expired` tells whether the deadline has passed. Changes nothing."""
     refused = _unanswerable(query)
@@ -83,10 +76,10 @@ def decide_pd_route(
         return refused
     if expired():
         return _LATE
-    topology = policies.topologies.get(query.topology)
+    topology = grounds.policies.topologies.get(query.topology)
     if topology is None:
         return _no_hint("unknown_topology")
-    look = _Look(query, topology, index, policies, labels, ranker, now, in_flight)
+    look = _Look(query, topology, grounds, labels, now)
     route = look.route()
     return _LATE if expired() else route
 
@@ -124,21 +117,18 @@ class _Look:
         self,
         query: PDQuery,
         topology: Topology,
-        index: Index,
-        policies: Policies,
+        grounds: Grounds,
         labels: Labels,
-        ranker: RankerConfig,
         now: float,
-        in_flight: Callable[[Scope, str], float] | None,
     ) -> None:
         self._query = query
         self._topology = topology
-        self._index = index
-        self._policy = policies.policy(query.tenant)
+        self._index = index = grounds.index
+        self._policy = grounds.policies.policy(query.tenant)
         self._labels = labels
-        self._ranker = ranker
+        self._ranker = grounds.ranker
         self._now = now
-        self._in_flight = in_flight
+        self._assigned = grounds.assigned
         self._scope = Scope(query.tenant, query.model, topology.hash_scheme)
         self._ttl_s = index.ttl_s(query.tenant)
 
@@ -205,11 +195,11 @@ class _Look:
     def _stats(self, replica: str) -> tuple[Stats, float] | None:
         return self._index.stats(self._query.tenant, self._query.model, replica)
 
-    def _load(self, replica: str) -> tuple[float, float]:
+    def _load(self, replica: str) -> tuple[float, int]:
         known = self._stats(replica)
         current = known is not None and known[1] > self._now - self._ttl_s
         pressure = known[0].pressure if known is not None and current else 0.0
-        return pressure, self._in_flight(self._scope, replica) if self._in_flight is not None else 0
+        return pressure, self._assigned.in_flight(self._scope, replica) if self._assigned is not None else 0
 
     def _least_loaded(self, replicas: Sequence[str]) -> str:
         if not replicas:

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from terraflow.hints import assigned as module
-from terraflow.hints.assigned import DEPTHS, Assigned, Match
 from terraflow.hints.blocks import block_keys
+from terraflow.hints.deciding import assigned as module
+from terraflow.hints.deciding.assigned import DEPTHS, Assigned, Match
 from terraflow.hints.words import BLOCKS_MAX, Scope
 
 SCOPE = Scope("t", "m", "s")
