@@ -250,11 +250,11 @@ async def _policy(
         shown = msgspec.json.decode(body, type=InForce)
     except msgspec.DecodeError:
         return found("PL003", where, "GET /policy does not say what is in force"), None
-    counted = f"{len(shown.policies)} cache policies and {len(shown.tenants)} quotas"
     if shown.source is Origin.NONE:
         return found("PL002", where, "/policy is there; no policies are in force, so the defaults hold"), shown
     whence = "from the folder" if shown.source is Origin.FOLDER else "as posted"
-    return found("PL002", where, f"{counted} are in force {whence}, since {shown.since}"), shown
+    counted = f"cache policies {len(shown.policies)}, quotas {len(shown.tenants)}"
+    return found("PL002", where, f"in force {whence}, since {shown.since}: {counted}"), shown
 
 
 async def _probe(session: aiohttp.ClientSession, where: str, headers: dict[str, str]) -> Finding:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from terraflow.cli.whole_help import WholeHelp
+
 if TYPE_CHECKING:
     from terraflow.contracts.bundle import Bundle
     from terraflow.contracts.decode import BundleRejected
     from terraflow.contracts.document import BundleDocument
     from terraflow.core.outcome import Problem
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=WholeHelp, no_args_is_help=True, rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Config = Annotated[Path | None, typer.Option(help="Settings file (TOML); TERRAFLOW_<KEY> overrides it.")]

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from terraflow.cli.progress import Progress
+from terraflow.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from terraflow.app.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=WholeHelp, no_args_is_help=True, rich_markup_mode=None)
 
 Tenant = Annotated[str, typer.Option(help="The tenant whose log it is.")]
 Data = Annotated[str | None, typer.Option(help="Data folder; overrides data_dir.")]

@@ -19,6 +19,7 @@ from terraflow.cli import (
     hints_subscribe,
     hints_token,
 )
+from terraflow.cli.whole_help import WholeHelp
 
 
 class Subcommand(NamedTuple):
@@ -41,6 +42,8 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
 )
 # fmt: on
 
-app = typer.Typer(help="Route hints: which replica already holds a prompt's prefix.", no_args_is_help=True)
+app = typer.Typer(
+    cls=WholeHelp, help="Route hints: which replica already holds a prompt's prefix.", no_args_is_help=True
+)
 for row in SUBCOMMANDS:
     app.command(row.name, help=row.summary)(row.command)

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from terraflow.cli.whole_help import WholeHelp
+
 if TYPE_CHECKING:
     from terraflow.core.types import Instant
     from terraflow.identity.keys import NewKey
     from terraflow.ports.store import ApiKey
     from terraflow.storage.sqlite.tools import Tools
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=WholeHelp, no_args_is_help=True, rich_markup_mode=None)
 
 Tenant = Annotated[str, typer.Option(help="The tenant.")]
 Application = Annotated[str, typer.Option(help="The application, as bundles name it.")]

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from terraflow import __version__
+from terraflow.cli.whole_help import WholeHelp
 
 
 class Command(NamedTuple):
@@ -48,6 +49,7 @@ def main() -> None:
 def application(arguments: list[str]) -> typer.Typer:
     """The application, with the command that `arguments` call imported and the others as names for the help."""
     root = typer.Typer(
+        cls=WholeHelp,
         help="TerraFlow: a governed gateway for language models.",
         no_args_is_help=True,
         add_completion=False,

@@ -1,4 +1,5 @@
-"""How far a long command is, on standard error, once it has taken a while."""
+"""How far a long command is, on standard error, once it has taken a while: over one line at a terminal, a line now and
+then elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import time
 from types import TracebackType
 
 SHOWN_AFTER_S = 2.0
+LINE_EVERY_S = 10.0
 
 
 class Progress:
@@ -16,9 +18,16 @@ class Progress:
     def __init__(self, what: str) -> None:
         self._what = what
         self._started, self._shown = time.monotonic(), False
+        self._terminal = sys.stderr.isatty()
+        self._line_at = self._started + LINE_EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self._started > SHOWN_AFTER_S:
+        now = time.monotonic()
+        if not self._terminal:
+            if now >= self._line_at:
+                self._line_at = now + LINE_EVERY_S
+                print(f"{done} of {total} {self._what}", file=sys.stderr, flush=True)
+        elif now - self._started > SHOWN_AFTER_S:
             self._shown = True
             print(f"\r{done} of {total} {self._what}", end="", file=sys.stderr, flush=True)
 

@@ -69,14 +69,21 @@ class PolicySources:
         self._folder = policies
         self._adopt(self.in_force)
         counted = (
-            f"{len(policies.templates)} templates, {len(policies.topologies)} topologies and"
-            f" {len(policies.labels)} labelled replicas are in force from the folder"
+            f"templates {len(policies.templates)}, topologies {len(policies.topologies)}, labelled replicas"
+            f" {len(policies.labels)}"
         )
         if self._posted is not None:
-            log.warning("%s; its cache policies and quotas are not, since others were posted", counted)
+            log.warning(
+                "in force from the folder: %s; its cache policies and quotas are not, since others were posted", counted
+            )
             return
         self.origin, self.since = Origin.FOLDER, self._now()
-        log.info("%d cache policies, %d quotas, %s", len(policies.cache), len(policies.quotas), counted)
+        log.info(
+            "in force from the folder: cache policies %d, quotas %d, %s",
+            len(policies.cache),
+            len(policies.quotas),
+            counted,
+        )
 
     async def post(self, raw: bytes) -> None:
         """A body of `POST /policy`. Raises PoliciesRefused, and then nothing changes. Bodies take effect in order."""
@@ -85,8 +92,7 @@ class PolicySources:
             self._adopt(self.in_force)
             self.origin, self.since = Origin.POSTED, self._now()
             log.info(
-                "%d cache policies and %d quotas were posted, and replace those of the folder until the service starts"
-                " again",
+                "posted, in force in place of the folder's until the service starts again: cache policies %d, quotas %d",
                 len(posted.cache),
                 len(posted.quotas),
             )

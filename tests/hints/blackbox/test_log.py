@@ -47,15 +47,15 @@ def test_what_is_posted_is_shown_and_logged_and_a_changed_folder_does_not_claim_
         assert shown["tenants"] == [{"tenantID": "acme", "maxIndexEntries": 3, "isolationMode": ""}]
         row = shown["policies"][0]
         assert (row["evictionTTL"], row["minimumMatchedTokens"], row["eviction"]) == (5_000_000_000, 7, "lfu")
-        assert len(lines(served, "1 cache policies and 1 quotas were posted, and replace those of the folder")) == 1
+        assert len(lines(served, "until the service starts again: cache policies 1, quotas 1")) == 1
         # What is shown can be posted as it is.
         again = {"version": 7, "policies": shown["policies"], "tenants": shown["tenants"]}
         assert served.http("/policy", at="internal", method="PUT", body=again)[0] == 204
         assert json.loads(served.http("/policy", at="internal")[1])["policies"] == shown["policies"]
 
         (folder / "b.yaml").write_text(TEMPLATE.format(tenant="acme", text="one").removeprefix("\n---"))
-        until(lambda: bool(lines(served, "1 templates")))
-        (changed,) = lines(served, "1 templates")
+        until(lambda: bool(lines(served, "templates 1")))
+        (changed,) = lines(served, "templates 1")
         assert changed["level"] == "warning"
         assert "its cache policies and quotas are not, since others were posted" in changed["message"]
         assert not lines(served, "change detected") and "watchfiles" not in served.errors()
