@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from terraflow.hints.service.explaining import ExplainRequest
 
 TIMEOUT_S = 10.0
+DIGITS_MAX = 20
 
 Config = Annotated[Path | None, typer.Option(help="The service's settings file: says where it listens internally.")]
 
@@ -41,6 +42,7 @@ def command(
     import msgspec
 
     from terraflow.app.hints_settings import load_hints_settings
+    from terraflow.app.loading import plainly
     from terraflow.app.settings import BadSettings, environment
     from terraflow.hints.service.explaining import ExplainRequest
 
@@ -52,25 +54,43 @@ def command(
                 "model": model,
                 "scheme": scheme,
                 "adapter": adapter,
-                "block_hashes": _list(blocks),
-                "block_token_counts": [int(one) for one in _list(counts)] if counts else None,
+                "block_hashes": [_hex("--blocks", one) for one in _list(blocks)],
+                "block_token_counts": _numbers("--counts", counts) if counts else None,
                 "block_tokens": block_tokens,
-                "prefix_hash": prefix_hash,
+                "prefix_hash": _hex("--prefix-hash", prefix_hash),
                 "prefix_token_count": prefix_tokens,
-                "token_ids": [int(one) for one in _list(tokens)],
+                "token_ids": _numbers("--tokens", tokens),
                 "prompt_text": text,
                 "ttft_ms": ttft_ms,
             },
             ExplainRequest,
         )
-    except (BadSettings, ValueError) as bad:
+    except BadSettings as bad:
         _end(str(bad), 2)
+    except msgspec.ValidationError as bad:
+        path, words = plainly(ExplainRequest, str(bad))
+        _end(f"{'.'.join(map(str, path))}: {words}", 2)
     found = _of_service(settings, asked, at) if snapshot is None else _of_snapshot(settings, asked, snapshot)
     print(msgspec.json.encode(found).decode() if as_json else "\n".join(lines(found)))
 
 
 def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _hex(option: str, text: str) -> str:
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        _end(f"{option}: {text} is no hash in hexadecimal, such as 0a1b2c3d4e5f6071, two digits a byte", 2)
+    return text
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    for one in _list(text):
+        if not one.isascii() or not one.removeprefix("-").isdecimal() or len(one) > DIGITS_MAX:
+            _end(f"{option}: {one} is no whole number; give numbers with commas between", 2)
+    return [int(one) for one in _list(text)]
 
 
 def _of_service(settings: HintsSettings, asked: ExplainRequest, at: str | None) -> Explanation:
@@ -124,6 +144,8 @@ def lines(found: Explanation) -> list[str]:
         f"{found.reason}: {found.why} (step {found.step})",
         f"the input has {what}{found.input_tokens} tokens; {found.replicas_in_scope} replicas are in the scope",
     ]
+    if any(row.answered for row in found.rows):
+        said.append("* stands before each replica of the answer, best first")
     for row in found.rows:
         said += ["", f"{'*' if row.answered else ' '} {row.replica}: {row.why}", *_details(row)]
     return said

@@ -93,7 +93,7 @@ def read_input(query: Query, chain_matching: bool, tokenizer: Tokenizers | None,
     chained = bool(query.block_hashes or query.block_token_counts)
     if chained and chain_matching:
         if not well_formed(query):
-            return Input(fault="the chain is malformed")
+            return Input(fault=_malformed(query))
         counts = query.block_token_counts
         return Input(query.block_hashes, counts, query.prefix_hash, sum(counts), True)
     if query.prefix_hash:
@@ -108,6 +108,13 @@ def read_input(query: Query, chain_matching: bool, tokenizer: Tokenizers | None,
     if chained:
         return Input(fault="chain matching is off, and there is no other input")
     return Input(tokens=query.prefix_token_count)
+
+
+def _malformed(query: Query) -> str:
+    hashes, counts = len(query.block_hashes), len(query.block_token_counts)
+    if hashes != counts:
+        return f"the chain has {hashes} block_hashes and {counts} block_token_counts: give one count for each hash"
+    return f"the chain has an empty hash, number {list(query.block_hashes).index(b'') + 1}"
 
 
 def _fingerprint(token_ids: Sequence[int], chain_matching: bool, block_tokens: int) -> Input:

@@ -14,10 +14,10 @@ from msgspec import Meta
 from terraflow.hints.deciding.explain import Explanation, explain
 from terraflow.hints.deciding.question import Query
 from terraflow.hints.live import LiveHints
-from terraflow.hints.service.http import Refused, Routes, json_response, read_body
+from terraflow.hints.service.http import Routes, json_response, read_json
 from terraflow.hints.words import BLOCKS_MAX, MESSAGE_BYTES_MAX, TOKEN_IDS_MAX
 
-Hex = Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{2})*\Z")]
+Hex = Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{2})*\Z", description="hexadecimal, two digits a byte")]
 
 
 class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -64,11 +64,6 @@ def explain_routes(live: LiveHints) -> Routes:
     """What the internal listener answers besides."""
 
     async def post(request: web.BaseRequest) -> web.Response:
-        raw = await read_body(request, MESSAGE_BYTES_MAX)
-        try:
-            asked = msgspec.json.decode(raw, type=ExplainRequest)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Refused(400, f"no lookup: {error}") from None
-        return json_response(explained(live, asked))
+        return json_response(explained(live, await read_json(request, MESSAGE_BYTES_MAX, ExplainRequest, "lookup")))
 
     return {"/explain": {"POST": post}}

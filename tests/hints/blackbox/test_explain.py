@@ -60,6 +60,7 @@ def test_people_read_it_as_lines(explained: Served) -> None:
     asked = hints(explained, "explain", *ASKED, "--at", explained.at["internal"])
     assert asked.stdout.startswith("PREFIX_MATCH: ")
     assert "* long: the best score" in asked.stdout
+    assert "\n* stands before each replica of the answer, best first\n" in asked.stdout
     assert "holds 2 blocks, 128 tokens" in asked.stdout
     assert "  none: holds nothing of the input" in asked.stdout
 
@@ -78,11 +79,21 @@ def test_a_snapshot_says_the_same_without_a_service(explained: Served, tmp_path:
     assert (damaged.returncode, "cannot be used" in damaged.stderr) == (1, True)
 
 
+def test_a_chain_whose_counts_are_not_its_hashes_is_told_so(explained: Served) -> None:
+    asked = hints(explained, "explain", *ASKED[:8], "--counts", "64", "--at", explained.at["internal"])
+    assert "the chain has 3 block_hashes and 1 block_token_counts: give one count for each hash" in asked.stdout
+    assert "* stands before" not in asked.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--blocks", "6"), 2, "block_hashes"),
-        (("--tokens", "1,x"), 2, "invalid literal"),
+        (("--blocks", "61,xyz"), 2, "--blocks: xyz is no hash in hexadecimal, such as 0a1b2c3d4e5f6071"),
+        (("--blocks", "6"), 2, "--blocks: 6 is no hash in hexadecimal"),
+        (("--blocks", "61 62"), 2, "block_hashes.0: give hexadecimal, two digits a byte"),
+        (("--prefix-hash", "q"), 2, "--prefix-hash: q is no hash in hexadecimal"),
+        (("--tokens", "1,b"), 2, "--tokens: b is no whole number; give numbers with commas between"),
+        (("--counts", "9" * 5_000), 2, "--counts: 999"),
         (("--at", "127.0.0.1:1"), 1, "no hint service answers"),
         (("--data", "/nowhere"), 1, "internal token"),
     ],
