@@ -26,7 +26,7 @@ import msgspec
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.look import Grounds
-from terraflow.hints.deciding.rank import float32, score_matches
+from terraflow.hints.deciding.rank import Weighing, float32, score_matches
 from terraflow.hints.policy.policies import Pool, Topology
 from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Held, Known, Scope, Stats
 
@@ -169,15 +169,7 @@ class _Look:
 
     def _best(self, held: Sequence[Held]) -> str:
         """The best score among them, or "" when the floors leave none."""
-        candidates = score_matches(
-            held,
-            total=1,
-            ttl_s=self._ttl_s,
-            ttft_ms=0,
-            stats_of=self._stats,
-            config=self._ranker,
-            now=self._now,
-        )
+        candidates = score_matches(held, 1, Weighing(self._ttl_s, 0, self._stats, self._ranker, self._now))
         rows = [row for row in candidates.ranked() if row.matched_tokens >= self._policy.minimum_matched_tokens]
         floor = self._policy.routing_floor_score
         if not rows or (floor > 0 and rows[0].score < float32(floor)):

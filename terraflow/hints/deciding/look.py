@@ -11,7 +11,7 @@ import msgspec
 from terraflow.core.reasons import Lookup
 from terraflow.hints.blocks import BLOCK_TOKENS
 from terraflow.hints.deciding.question import Input, Query, Tokenizers
-from terraflow.hints.deciding.rank import NOBODY, Candidates, RankerConfig, Scored, StatsOf
+from terraflow.hints.deciding.rank import NOBODY, Candidates, RankerConfig, Scored, Weighing
 from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.words import Held, Scope
 
@@ -63,9 +63,11 @@ class Look(msgspec.Struct, kw_only=True):
     relieved: bool = False
     """Replicas that match are too busy for what they save."""
 
-    def stats_of(self) -> StatsOf:
-        """What a replica last said of itself, and when."""
-        return partial(self.index.stats, self.query.tenant, self.query.model)
+    def weighing(self) -> Weighing:
+        """What its scores are weighed by."""
+        query, index = self.query, self.index
+        stats_of = partial(index.stats, query.tenant, query.model)
+        return Weighing(index.ttl_s(query.tenant), query.ttft_ms, stats_of, self.grounds.ranker, self.now)
 
 
 class Decision(msgspec.Struct, kw_only=True):

@@ -46,6 +46,17 @@ class RankerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """For a match of which some block stems from before its source was lost."""
 
 
+class Weighing(NamedTuple):
+    """What scores are weighed by besides what is held: the TTL of the tenant's entries, the caller's hurry (0: none),
+    the replicas' statistics, the knobs, and when; times are monotonic seconds."""
+
+    ttl_s: float
+    ttft_ms: int
+    stats_of: StatsOf
+    config: RankerConfig
+    now: float
+
+
 class Scored(NamedTuple):
     """One replica of an answer. `score` and `hit_probability` are float32 values."""
 
@@ -122,17 +133,9 @@ def _pressures(
     return found
 
 
-def score_matches(
-    held: Iterable[Held],
-    *,
-    total: int,
-    ttl_s: float,
-    ttft_ms: int,
-    stats_of: StatsOf,
-    config: RankerConfig,
-    now: float,
-) -> Candidates:
-    """What `held` is worth among the `total` replicas of its scope. Times are monotonic seconds."""
+def score_matches(held: Iterable[Held], total: int, by: Weighing) -> Candidates:
+    """What `held` is worth among the `total` replicas of its scope."""
+    ttl_s, ttft_ms, stats_of, config, now = by
     fresh: list[float] = []
     kept: list[Held] = []
     for row in held:
@@ -178,16 +181,9 @@ def _apart(lengths: Sequence[int], total: int) -> list[float]:
     return [distinguishing(count - bisect_left(ascending, length), total) for length in lengths]
 
 
-def score_tenant_hot(
-    replicas: Iterable[str],
-    *,
-    ttl_s: float,
-    ttft_ms: int,
-    stats_of: StatsOf,
-    config: RankerConfig,
-    now: float,
-) -> Candidates:
+def score_tenant_hot(replicas: Iterable[str], by: Weighing) -> Candidates:
     """Which of a scope's `replicas` have lately served the tenant well: score = hit rate × recency × pressure × slo."""
+    ttl_s, ttft_ms, stats_of, config, now = by
     max_age_s = config.tenant_hot_max_age_s
     if max_age_s <= 0:
         return NOBODY

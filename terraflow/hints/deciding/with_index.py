@@ -59,15 +59,7 @@ def matched(look: Look) -> Decision | None:
     if look.share > 0:
         least = look.share * look.input.tokens
         held = [row for row in held if row.tokens >= least]
-    look.candidates = score_matches(
-        held,
-        total=len(look.serving),
-        ttl_s=look.index.ttl_s(look.query.tenant),
-        ttft_ms=look.query.ttft_ms,
-        stats_of=look.stats_of(),
-        config=look.grounds.ranker,
-        now=look.now,
-    )
+    look.candidates = score_matches(held, len(look.serving), look.weighing())
     if not look.candidates.replicas:
         return None
     ranked = look.candidates.ranked()
@@ -109,14 +101,7 @@ def tenant_hot(look: Look) -> Decision | None:
     """8. After the miss of an exact hash: who has lately served the tenant well."""
     if look.input.chain or look.floored or look.short or not look.policy.tenant_hot:
         return None
-    look.candidates = score_tenant_hot(
-        look.replicas,
-        ttl_s=look.index.ttl_s(look.query.tenant),
-        ttft_ms=look.query.ttft_ms,
-        stats_of=look.stats_of(),
-        config=look.grounds.ranker,
-        now=look.now,
-    )
+    look.candidates = score_tenant_hot(look.replicas, look.weighing())
     if not look.candidates.replicas:
         return None
     return Decision(

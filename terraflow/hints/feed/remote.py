@@ -28,6 +28,7 @@ import msgspec
 from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.wire import inferencecache_pb2_grpc as rpc
+from terraflow.hints.wire.stats import stats_message
 from terraflow.hints.words import Entry, Report, Scope, Stats
 
 UPDATES_MAX = 256
@@ -194,15 +195,7 @@ class RemoteSink:
 
     def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
         """What it says of itself."""
-        said = pb.ReplicaStats(
-            replica_id=replica,
-            cache_memory_bytes=stats.cache_memory_bytes,
-            hit_rate=stats.hit_rate,
-            pressure=stats.pressure,
-            client_version=stats.client_version,
-            t2_hit_tokens=stats.t2_hit_tokens,
-            t2_query_tokens=stats.t2_query_tokens,
-        )
+        said = stats_message(replica, stats)
         self._put(pb.CacheStateUpdate(replica_id=replica, model_id=model, tenant_id=tenant, stats=said), 0)
 
     def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -28,6 +28,7 @@ BODY_S = 10.0
 STOP_S = 5.0
 CONNECTIONS_MAX = 256
 
+T = TypeVar("T")
 Respond = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Routes = Mapping[str, Mapping[str, Respond]]
 """What answers, by path and by method. HEAD is answered as GET."""
@@ -65,6 +66,15 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
     except web.RequestPayloadError:
         raise Refused(400, "the body is broken") from None
     return bytes(read)
+
+
+async def read_json(request: web.BaseRequest, bytes_max: int, type: type[T], what: str) -> T:  # noqa: A002
+    """A request's body as JSON of a type; `what` it should have been, for who is refused. Raises Refused."""
+    raw = await read_body(request, bytes_max)
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, f"no {what}: {error}") from None
 
 
 class _Server(web.Server):

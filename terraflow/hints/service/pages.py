@@ -16,7 +16,7 @@ from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.posted import BODY_BYTES_MAX, PostedPolicy, PostedTenant, as_posted
 from terraflow.hints.policy.problems import PoliciesRefused
 from terraflow.hints.policy.sources import Origin, PolicySources
-from terraflow.hints.service.http import Refused, Respond, Routes, json_response, read_body
+from terraflow.hints.service.http import Refused, Respond, Routes, json_response, read_body, read_json
 from terraflow.hints.service.overview import overview
 from terraflow.hints.service.probe import ProbeRequest, run_probe
 
@@ -79,12 +79,7 @@ def internal_routes(
         return web.Response(status=204)
 
     async def probe(request: web.BaseRequest) -> web.Response:
-        raw = await read_body(request, PROBE_BYTES_MAX)
-        try:
-            asked = msgspec.json.decode(raw, type=ProbeRequest)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Refused(400, f"no probe: {error}") from None
-        return json_response(run_probe(live, asked))
+        return json_response(run_probe(live, await read_json(request, PROBE_BYTES_MAX, ProbeRequest, "probe")))
 
     return {
         "/snapshot": {"GET": snapshot},

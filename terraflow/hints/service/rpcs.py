@@ -28,6 +28,7 @@ from terraflow.hints.service.parse import parse_query
 from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
 from terraflow.hints.service.writes import Writes
 from terraflow.hints.wire import inferencecache_pb2 as pb
+from terraflow.hints.wire.stats import stats_message
 from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Scope, Tier, longer
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
@@ -223,17 +224,8 @@ class HintService:
             return response
         index, now = self.live.index, self.live.clock.monotonic()
         for state in index.states(tenant, model, now):
-            stats = state.stats
-            if stats is not None:
-                response.replicas.add(
-                    replica_id=state.replica,
-                    cache_memory_bytes=stats.cache_memory_bytes,
-                    hit_rate=stats.hit_rate,
-                    pressure=stats.pressure,
-                    client_version=stats.client_version,
-                    t2_hit_tokens=stats.t2_hit_tokens,
-                    t2_query_tokens=stats.t2_query_tokens,
-                )
+            if state.stats is not None:
+                response.replicas.append(stats_message(state.replica, state.stats))
         response.summary.total_prefixes = index.keys(tenant, model)
         response.summary.hot_prefixes = index.hot(tenant, model, now)
         return response

@@ -11,6 +11,7 @@ import pytest
 from terraflow.hints.deciding.rank import (
     RankerConfig,
     Scored,
+    Weighing,
     distinguishing,
     float32,
     freshness,
@@ -51,7 +52,7 @@ def test_products_are_exact_and_rounded_once_each() -> None:
         stats = (Stats(pressure=pressure), 1_000.0)
         (row,) = score_matches(
             [Held("r", 1, tokens, 1_000.0 - age, 1, False)],
-            total=total, ttl_s=ttl, ttft_ms=ttft, stats_of=lambda _, stats=stats: stats, config=CONFIG, now=1_000.0,
+            total, Weighing(ttl, ttft, lambda _, stats=stats: stats, CONFIG, 1_000.0),
         ).ranked()  # fmt: skip
         fresh = float32(1 - (1_000.0 - (1_000.0 - age)) / ttl)
         score = nearest(Fraction(tokens))
@@ -90,9 +91,7 @@ def test_distinguishing(deep: int, total: int, power: float) -> None:
 
 
 def _rows(held: list[Held], total: int = 4, config: RankerConfig = CONFIG) -> list[Scored]:
-    return score_matches(
-        held, total=total, ttl_s=100.0, ttft_ms=0, stats_of=lambda _: None, config=config, now=0.0
-    ).ranked()
+    return score_matches(held, total, Weighing(100.0, 0, lambda _: None, config, 0.0)).ranked()
 
 
 def test_a_deeper_match_is_told_apart_from_those_as_deep_or_deeper() -> None:
@@ -134,9 +133,7 @@ def test_hot_is_hit_rate_by_recency_by_pressure_by_slo() -> None:
         "old": (Stats(hit_rate=1.0), -300.0),
         "cold": (Stats(hit_rate=0.09), 0.0),
     }
-    found = score_tenant_hot(
-        [*stats, "silent"], ttl_s=1_800.0, ttft_ms=100, stats_of=stats.get, config=CONFIG, now=0.0
-    ).ranked()
+    found = score_tenant_hot([*stats, "silent"], Weighing(1_800.0, 100, stats.get, CONFIG, 0.0)).ranked()
     assert found == [Scored("b", 0.5, 0, 0.25, 0), Scored("a", 0.28125, 0, 0.5, 0)]
 
 
@@ -144,5 +141,5 @@ def test_the_least_hit_rate_is_a_float32() -> None:
     stats = (Stats(hit_rate=float32(0.7)), 0.0)
     config = RankerConfig(tenant_hot_min_hit_rate=0.7)
     assert stats[0].hit_rate < 0.7
-    found = score_tenant_hot(["r"], ttl_s=9.0, ttft_ms=0, stats_of=lambda _: stats, config=config, now=0.0)
+    found = score_tenant_hot(["r"], Weighing(9.0, 0, lambda _: stats, config, 0.0))
     assert found.replicas == ["r"]
