@@ -6,15 +6,17 @@
    no sign: an engine whose events nobody hears is lost, however well it is.
 4. What an engine still holds is told again every `fresh_s`, in small steps, while its stream is in sequence and it is
    alive; what a lost engine held is not, and so ages out.
-5. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
+5. A large message is read and applied in turns with everything else; the next one waits for it.
+6. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
    written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from collections.abc import Mapping as Table
 from typing import Any
 
@@ -22,14 +24,16 @@ import aiohttp
 import msgspec
 import zmq.asyncio
 
+from terraflow.hints.events.parse import LARGE_BYTES
 from terraflow.hints.feed.machine import Input, State
 from terraflow.hints.feed.mapping import Mapping
 from terraflow.hints.feed.scrape import Gauge, Unscraped, fetch_page, parse_page
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.feed.sink import Sink
-from terraflow.hints.feed.source import Asked, Source, SourceState, read_frame
-from terraflow.hints.feed.stream import Frame
+from terraflow.hints.feed.source import Asked, Source, SourceState, frame_steps, read_frame
+from terraflow.hints.feed.stream import Command, Frame
 from terraflow.hints.feed.telling import Telling, changes, stands
+from terraflow.hints.feed.working import Working
 from terraflow.hints.feed.zmq import Message, Subscription, replay
 
 STALE_RETRY_S_MAX = 600.0
@@ -61,7 +65,9 @@ class FeedCounters(msgspec.Struct, kw_only=True):
 
 
 class _Watched:
-    """A source with what is under way for it."""
+    """A source with what is under way for it; `working` is set by who makes it."""
+
+    working: Working
 
     def __init__(self, source: Source, gauge: Gauge) -> None:
         self.source = source
@@ -123,7 +129,11 @@ class Feed:
     async def state(self) -> FeedState:
         """Everything that a restart of this service would lose, each source as of when its turn comes."""
         watched = list(self._watched.items())
-        return FeedState(sources=[await one.source.state(rank, lambda: asyncio.sleep(0)) for rank, one in watched])
+        kept: list[SourceState] = []
+        for rank, one in watched:
+            await one.working.idle()
+            kept.append(await one.source.state(rank, lambda: asyncio.sleep(0)))
+        return FeedState(sources=kept)
 
     def numbers(self) -> dict[str, int]:
         """Every counter by name: those of the feed, and the sums over its sources."""
@@ -174,6 +184,7 @@ class Feed:
             await asyncio.gather(*ending, return_exceptions=True)
             if self._fault.done() and not self._fault.cancelled():
                 self._fault.exception()
+            self._finish()
             subscription.close()
 
     def _add(self, rank: int | None, mapped: Mapping, kept: SourceState | None) -> _Watched:
@@ -188,6 +199,7 @@ class Feed:
         )
         gauge = Gauge(cache_bytes=settings.cache_bytes, client_version=self._client_version)
         watched = self._watched[rank] = _Watched(source, gauge)
+        watched.working = Working(source, lambda asked: self._settled(watched, asked), self._spawn)
         if settings.labels:
             self._label(source.replica, settings.labels)
         return watched
@@ -204,13 +216,25 @@ class Feed:
 
     # Frames
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message) -> Awaitable[None] | None:
         self._heard()
         self.counters.messages += 1
-        frame = read_frame(message.sequence, message.payload)
+        if len(message.payload) >= LARGE_BYTES:
+            return self._take_large(message)
+        return self._take_frame(read_frame(message.sequence, message.payload))
+
+    async def _take_large(self, message: Message) -> None:
+        more = self._take_frame(await _read_large(message))
+        if more is not None:
+            await more
+
+    def _take_frame(self, frame: Frame) -> Awaitable[None] | None:
         watched = self._of(frame)
-        if watched is not None:
-            self._follow(watched, lambda: watched.source.live(frame))
+        if watched is None:
+            return None
+        stream = watched.source.stream
+        watched.working.happened(lambda: stream.live(frame))
+        return watched.working.idle() if watched.working.busy else None
 
     def _of(self, frame: Frame) -> _Watched | None:
         """The source of a frame. One that cannot be read is the only source's; of several it is nobody's, and the next
@@ -235,8 +259,9 @@ class Feed:
             return None
         return self._add(rank, self._mapping(), None)
 
-    def _follow(self, watched: _Watched, act: Callable[[], list[Asked]]) -> None:
-        for asked in act():
+    def _settled(self, watched: _Watched, asked_for: list[Asked]) -> None:
+        """Something that happened has been followed up."""
+        for asked in asked_for:
             self._abandon(watched)
             if asked.start is not None:
                 watched.asking = self._spawn(self._replay(watched, asked.start, asked.number))
@@ -258,8 +283,8 @@ class Feed:
     def _is_due(self, watched: _Watched) -> None:
         watched.due = None
         try:
-            if watched.source.stream.wants_replay:
-                self._follow(watched, lambda: watched.source.happened(Input.DUE))
+            stream = watched.source.stream
+            watched.working.happened(lambda: stream.happened(Input.DUE) if stream.wants_replay else [])
         except Exception as error:
             self._fail(error)
 
@@ -286,23 +311,38 @@ class Feed:
         watched.asking = None
 
     async def _replay(self, watched: _Watched, start: int, number: int) -> None:
-        source, endpoint = watched.source, self.settings.replay_endpoint
+        stream, working, endpoint = watched.source.stream, watched.working, self.settings.replay_endpoint
+
+        def happened(act: Callable[[], list[Command]]) -> None:
+            working.happened(lambda: act() if stream.asking == number else [])
+
         if endpoint is None:
             await asyncio.sleep(REORDER_S)
-            self._follow(watched, lambda: source.replay_failed(final=True))
+            happened(lambda: stream.replay_failed(final=True))
             return
 
-        def take(message: Message) -> bool:
-            frame = read_frame(message.sequence, message.payload)
-            if source.stream.asking == number and (frame.batch is None or self._of(frame) is watched):
+        async def take(message: Message) -> bool:
+            large = len(message.payload) >= LARGE_BYTES
+            frame = await _read_large(message) if large else read_frame(message.sequence, message.payload)
+            await working.idle()
+            if stream.asking == number and (frame.batch is None or self._of(frame) is watched):
                 self._heard()
-                self._follow(watched, lambda: source.replayed(frame))
-            return source.stream.asking == number
+                happened(lambda: stream.replayed(frame))
+                await working.idle()
+            return stream.asking == number
 
         settings = self.settings
         ended = await replay(self._context, endpoint, start, settings.receive_max, settings.replay_timeout_s, take)
-        if source.stream.asking == number:
-            self._follow(watched, source.replay_ended if ended else source.replay_failed)
+        happened(stream.replay_ended if ended else stream.replay_failed)
+
+    def _finish(self) -> None:
+        """Bring what is under way to its end; a source with which that fails is kept no more."""
+        for rank, watched in list(self._watched.items()):
+            try:
+                watched.working.finish()
+            except Exception as error:
+                self._telling.say(logging.ERROR, f"{watched.source.replica} is left half written: {error!r}")
+                del self._watched[rank]
 
     # Life
 
@@ -323,7 +363,7 @@ class Feed:
 
     def _everybody(self, what: Input) -> None:
         for watched in list(self._watched.values()):
-            self._follow(watched, lambda watched=watched: watched.source.happened(what))  # type: ignore[misc]
+            watched.working.happened(functools.partial(watched.source.stream.happened, what))
 
     async def _watch_silence(self, subscription: Subscription) -> None:
         loop = asyncio.get_running_loop()
@@ -369,16 +409,28 @@ class Feed:
                 if self._page_trouble:
                     self._page_trouble = ""
                     self._telling.say(logging.INFO, "its metrics page is read again")
-                self._read(samples)
+                await self._read(samples)
             await asyncio.sleep(self.settings.scrape_interval_s)
 
-    def _read(self, samples: dict[str, dict[str, float]]) -> None:
+    async def _read(self, samples: dict[str, dict[str, float]]) -> None:
         scope = self.settings.scope
         for rank, watched in list(self._watched.items()):
             source = watched.source
+            await watched.working.idle()
             sample = samples["*"] if rank is None else samples.get(str(rank), samples["*"])
             reading = watched.gauge.read(sample)
             if reading.restarted and source.stream.epoch == watched.epoch_at_scrape:
-                self._follow(watched, lambda source=source: source.happened(Input.RESTARTED))  # type: ignore[misc]
+                watched.working.happened(functools.partial(source.stream.happened, Input.RESTARTED))
             watched.epoch_at_scrape = source.stream.epoch
             self.sink.stats(scope.tenant, scope.model, source.replica, reading.stats)
+
+
+async def _read_large(message: Message) -> Frame:
+    steps = frame_steps(message.sequence, message.payload)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            frame: Frame = done.value
+            return frame
+        await asyncio.sleep(0)

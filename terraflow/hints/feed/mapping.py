@@ -8,21 +8,22 @@
 4. Of a hybrid model only the groups that keep whole prefixes count (`MAIN_KINDS`).
 5. The number of blocks is bounded: the oldest is forgotten, and withdrawn from the index with it, since its removal
    could no longer be understood. Orphans after that are of our own making and no gap.
-6. The adapter is the LoRA's name, where the engine gives one; else the configured name of its id; an id that has none
+6. A batch is taken in by pieces of some 1 024 blocks; between two of them everything is as if the first were all of it.
+7. The adapter is the LoRA's name, where the engine gives one; else the configured name of its id; an id that has none
    is dropped and counted.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Table
 from typing import NamedTuple
 
 import msgspec
 
 from terraflow.hints.blocks import prefix_hashes, wire
-from terraflow.hints.events.parse import Batch, Removed, Stored
+from terraflow.hints.events.parse import Batch, Cleared, Removed, Stored
 from terraflow.hints.events.positions import MAIN_KINDS
 from terraflow.hints.words import Entry, Tier
 
@@ -55,6 +56,10 @@ Block = tuple[int, int, str, int]
 Plain tuples: the garbage collector lets go of those, and there may be a million."""
 
 _UNKEYED = -1
+PIECE_BLOCKS = 1_024
+"""What is mapped, and taken in by the index, in a few ms."""
+EVENT_BLOCKS = 8
+"""An event costs as much as so many blocks."""
 DUMPED_TOGETHER = 8_192
 _NOTHING: Block = (0, _UNKEYED, "", 0)
 
@@ -122,25 +127,46 @@ class Mapping:
         return len(self._blocks)
 
     def bring(self, batch: Batch) -> Brought:
-        """Take a batch in."""
+        """Take a batch in as a whole."""
+        pieces, writes = self.pieces(batch), []
+        while True:
+            try:
+                writes += next(pieces)
+            except StopIteration as done:
+                return Brought(writes, done.value)
+
+    def pieces(self, batch: Batch) -> Generator[list[Write], None, bool]:
+        """Take a batch in by pieces, one or more: the writes of each; at the end whether it was orphaned."""
         self.counters.unknown_tags += batch.unknown_tags
         self.counters.unknown_fields += batch.unknown_fields
         self._writes, self._entries, self._orphaned = [], [], False
+        done = 0
         for event in batch.events:
-            if type(event) is Stored:
-                self._store(event)
-            elif type(event) is Removed:
-                self._remove(event)
-            else:
+            if isinstance(event, Cleared):
                 self.counters.clears += 1
                 self.empty()
                 self._writes, self._entries, self._orphaned = [Clears()], [], False
+            else:
+                for blocks in self._store(event) if isinstance(event, Stored) else self._remove(event):
+                    done += blocks
+                    if done >= PIECE_BLOCKS:
+                        yield self._written()
+                        done = 0
             self._tail = self._tail if type(event) is Stored else None
-        self._flush()
+            done += EVENT_BLOCKS
+        while (beyond := len(self._blocks) - self._blocks_max) > 0:
+            self._flush()
+            self._forget(min(beyond, PIECE_BLOCKS))
+            if beyond > PIECE_BLOCKS:
+                yield self._written()
+        yield self._written()
         self._tail = None
-        if len(self._blocks) > self._blocks_max:
-            self._forget(len(self._blocks) - self._blocks_max)
-        return Brought(self._writes, self._orphaned)
+        return self._orphaned
+
+    def _written(self) -> list[Write]:
+        self._flush()
+        writes, self._writes = self._writes, []
+        return writes
 
     def empty(self) -> None:
         """Forget everything: the engine has."""
@@ -172,7 +198,8 @@ class Mapping:
 
     # Storing
 
-    def _store(self, event: Stored) -> None:
+    def _store(self, event: Stored) -> Iterator[int]:
+        """In pieces, each told by how many blocks it had; so are the others."""
         if not self._of_main_group(event.group, event.kind):
             self.counters.other_groups += len(event.hashes)
             return
@@ -182,7 +209,7 @@ class Mapping:
             return
         bit = self._bit(event.medium, event.remote)
         if not event.token_ids:
-            self._again(event.hashes, bit)
+            yield from self._again(event.hashes, bit)
             return
         parent = None if event.parent is None else self._blocks.get(event.parent)
         if parent is None and event.parent is not None:
@@ -191,35 +218,50 @@ class Mapping:
         whole = 0
         if not event.salted and (parent is None or parent[1] != _UNKEYED):
             whole = min(len(event.hashes), len(event.token_ids) // event.block_tokens, self._plain(event, adapter))
-        if whole:
-            self._key(event, whole, parent, adapter, bit)
-        for engine_hash in event.hashes[whole:]:
-            self.counters.unkeyed += 1
-            before = self._blocks.get(engine_hash)
-            self._blocks[engine_hash] = (0, _UNKEYED, "", bit if before is None else before[3] | bit)
+        above, token_ids, size = event.parent, event.token_ids, event.block_tokens
+        for at in range(0, whole, PIECE_BLOCKS):
+            engine_hashes = event.hashes[at : min(at + PIECE_BLOCKS, whole)]
+            until = at + len(engine_hashes)
+            parent = self._key(engine_hashes, token_ids[at * size : until * size], size, parent, above, adapter, bit)
+            above = engine_hashes[-1]
+            yield len(engine_hashes)
+        for at in range(whole, len(event.hashes), PIECE_BLOCKS):
+            rest = event.hashes[at : at + PIECE_BLOCKS]
+            self.counters.unkeyed += len(rest)
+            for engine_hash in rest:
+                before = self._blocks.get(engine_hash)
+                self._blocks[engine_hash] = (0, _UNKEYED, "", bit if before is None else before[3] | bit)
+            yield len(rest)
 
-    def _key(self, event: Stored, whole: int, parent: Block | None, adapter: str, bit: int) -> None:
-        size = event.block_tokens
+    def _key(
+        self,
+        engine_hashes: list[bytes],
+        token_ids: array[int],
+        size: int,
+        parent: Block | None,
+        above: bytes | None,
+        adapter: str,
+        bit: int,
+    ) -> Block:
+        """Blocks that follow on `parent`, the engine's `above`, all with their tokens. Returns the last."""
         tokens = 0 if parent is None else parent[1]
-        keys = prefix_hashes(event.token_ids, size, None if parent is None else parent[0])
-        counts = list(range(tokens + size, tokens + size * whole + 1, size))
+        keys = prefix_hashes(token_ids, size, None if parent is None else parent[0])
+        counts = list(range(tokens + size, tokens + size * len(keys) + 1, size))
         blocks = self._blocks
-        engine_hashes = event.hashes[:whole]
-        self.counters.blocks_stored += whole
+        self.counters.blocks_stored += len(keys)
+        last = (keys[-1], counts[-1], adapter, bit)
         if blocks.keys().isdisjoint(engine_hashes):
-            for engine_hash, key, count in zip(engine_hashes, keys, counts, strict=False):
+            for engine_hash, key, count in zip(engine_hashes, keys, counts, strict=True):
                 blocks[engine_hash] = (key, count, adapter, bit)
-            self._hold(
-                event.parent, engine_hashes[-1], Entry(adapter, list(map(wire, keys[:whole])), counts, _WARMEST[bit])
-            )
-            return
-        above = event.parent
-        for engine_hash, key, count in zip(engine_hashes, keys, counts, strict=False):
+            self._hold(above, engine_hashes[-1], Entry(adapter, list(map(wire, keys)), counts, _WARMEST[bit]))
+            return last
+        for engine_hash, key, count in zip(engine_hashes, keys, counts, strict=True):
             before = blocks.get(engine_hash)
             media = bit if before is None else before[3] | bit
             blocks[engine_hash] = (key, count, adapter, media)
             self._hold(above, engine_hash, Entry(adapter, [wire(key)], [count], _WARMEST[media]))
             above = engine_hash
+        return last
 
     def _hold(self, above: bytes | None, last: bytes, entry: Entry) -> None:
         """Have the index hold an entry, as one with that before it where it goes on from that."""
@@ -231,15 +273,18 @@ class Mapping:
             self._entries.append(entry)
         self._tail = last
 
-    def _again(self, hashes: Sequence[bytes], bit: int) -> None:
+    def _again(self, hashes: Sequence[bytes], bit: int) -> Iterator[int]:
         """An engine that stores blocks without their tokens: known ones are now held by one more medium."""
-        for engine_hash in hashes:
-            block = self._blocks.get(engine_hash)
-            if block is None:
-                self.counters.unkeyed += 1
-                self._blocks[engine_hash] = (0, _UNKEYED, "", bit)
-            else:
-                self._move(engine_hash, block, block[3] | bit)
+        for at in range(0, len(hashes), PIECE_BLOCKS):
+            some = hashes[at : at + PIECE_BLOCKS]
+            for engine_hash in some:
+                block = self._blocks.get(engine_hash)
+                if block is None:
+                    self.counters.unkeyed += 1
+                    self._blocks[engine_hash] = (0, _UNKEYED, "", bit)
+                else:
+                    self._move(engine_hash, block, block[3] | bit)
+            yield len(some)
 
     def _move(self, engine_hash: bytes, block: Block, media: int) -> None:
         key, tokens, adapter, before = block
@@ -255,14 +300,20 @@ class Mapping:
 
     # Removing
 
-    def _remove(self, event: Removed) -> None:
+    def _remove(self, event: Removed) -> Iterator[int]:
         if event.group is not None and event.group in self._others:
             self.counters.other_groups += len(event.hashes)
             return
         self._flush()
         bit = self._bit(event.medium, event.remote)
+        for at in range(0, len(event.hashes), PIECE_BLOCKS):
+            some = event.hashes[at : at + PIECE_BLOCKS]
+            self._drop(some, bit)
+            yield len(some)
+
+    def _drop(self, hashes: list[bytes], bit: int) -> None:
         gone: dict[str, list[bytes]] = {}
-        for engine_hash in event.hashes:
+        for engine_hash in hashes:
             block = self._blocks.get(engine_hash)
             if block is None:
                 self.counters.unknown_removals += 1

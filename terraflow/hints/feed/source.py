@@ -2,17 +2,18 @@
 
 1. Frames go in; what the stream decides is written to the sink at once; what has to be asked of the engine comes out.
 2. A batch that cannot be read is a frame without a batch: it is counted, and the stream makes a gap of it.
-3. A restart empties the mapping with the index: an engine's hashes mean nothing in its next life.
+3. A large batch is read and written in steps, so that others get their turns: a step leaves mapping and sink as one.
+4. A restart empties the mapping with the index: an engine's hashes mean nothing in its next life.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from terraflow.hints.events.parse import Batch, Unreadable, parse_batch
+from terraflow.hints.events.parse import Batch, Unreadable, ended, parse_steps
 from terraflow.hints.feed.machine import Input, State
 from terraflow.hints.feed.mapping import Evicts, Holds, Mapping, MappingState
 from terraflow.hints.feed.sink import Sink
@@ -37,9 +38,14 @@ class SourceState(msgspec.Struct, kw_only=True):
 
 def read_frame(sequence: int, payload: bytes) -> Frame:
     """A received frame; its batch is None if it cannot be read."""
+    return ended(frame_steps(sequence, payload))
+
+
+def frame_steps(sequence: int, payload: bytes) -> Generator[None, None, Frame]:
+    """`read_frame` in steps of some ms."""
     batch: Batch | None
     try:
-        batch = parse_batch(payload)
+        batch = yield from parse_steps(payload)
     except Unreadable:
         batch = None
     return Frame(sequence, xxh3_64_intdigest(payload), len(payload), batch)
@@ -113,13 +119,16 @@ class Source:
             self._ingest((entry,))
 
     def _follow(self, commands: list[Command]) -> list[Asked]:
-        """Do what can be done here; what the engine is to be asked comes back."""
+        return ended(self.steps(commands))
+
+    def steps(self, commands: list[Command]) -> Generator[None, None, list[Asked]]:
+        """Do what can be done here, in steps of some ms; what the engine is to be asked comes back."""
         asked: list[Asked] = []
         orphaned: int | None = None
         tenant, model, _ = self.scope
         for command in commands:
             if type(command) is Apply:
-                if self._apply(command.batch) and orphaned is None:
+                if (yield from self._apply(command.batch)) and orphaned is None:
                     orphaned = command.sequence
             elif type(command) is Ask:
                 asked.append(Asked(command.start, command.number))
@@ -134,21 +143,27 @@ class Source:
             elif command is STOP:
                 asked.append(Asked(None, 0))
         if orphaned is not None:
-            asked += self._follow(self.stream.orphan(orphaned))
+            asked += yield from self.steps(self.stream.orphan(orphaned))
         return asked
 
-    def _apply(self, batch: Batch) -> bool:
+    def _apply(self, batch: Batch) -> Generator[None, None, bool]:
         """Write a batch to the sink; whether a parent was unknown that should have been known."""
         tenant, model, _ = self.scope
-        brought = self.mapping.bring(batch)
-        for write in brought.writes:
-            if type(write) is Holds:
-                self._ingest(write.entries)
-            elif type(write) is Evicts:
-                self.sink.evict_many(self.scope, self.replica, write.adapter, write.hashes)
-            else:
-                self.sink.clear(tenant, model, self.replica)
-        return brought.orphaned
+        pieces = self.mapping.pieces(batch)
+        while True:
+            try:
+                writes = next(pieces)
+            except StopIteration as done:
+                orphaned: bool = done.value
+                return orphaned
+            for write in writes:
+                if type(write) is Holds:
+                    self._ingest(write.entries)
+                elif type(write) is Evicts:
+                    self.sink.evict_many(self.scope, self.replica, write.adapter, write.hashes)
+                else:
+                    self.sink.clear(tenant, model, self.replica)
+            yield
 
     def _ingest(self, entries: tuple[Entry, ...]) -> None:
         tenant, model, scheme = self.scope

@@ -12,7 +12,7 @@ Frames: [topic, sequence u64 big-endian, payload]. A replay is asked for with ["
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import zmq
@@ -63,8 +63,11 @@ class Subscription:
         self._direct: Any = zmq.Socket.shadow(self._socket.underlying)
         self._socket.connect(endpoint)
 
-    async def receive(self, take: Callable[[Message], None]) -> None:
-        """Hand over messages for good. Raises `zmq.ZMQError` if the socket fails, and what `take` raises."""
+    async def receive(self, take: Callable[[Message], Awaitable[None] | None]) -> None:
+        """Hand over messages for good, each when what `take` returned for the one before is done.
+
+        Raises `zmq.ZMQError` if the socket fails, and what `take` raises.
+        """
         now = asyncio.get_running_loop().time
         while True:
             await self._socket.poll()
@@ -78,7 +81,9 @@ class Subscription:
                 if message is None or message.sequence > SEQUENCE_MAX:
                     self.malformed += 1
                 else:
-                    take(message)
+                    more = take(message)
+                    if more is not None:
+                        await more
             await asyncio.sleep(0)
 
     async def watch(self, changed: Callable[[bool], None]) -> None:
@@ -101,7 +106,7 @@ async def replay(
     start: int,
     receive_max: int,
     timeout_s: float,
-    take: Callable[[Message], bool],
+    take: Callable[[Message], Awaitable[bool]],
 ) -> bool:
     """Ask for what the engine still has from `start` on; whether the end marker came.
 
@@ -130,7 +135,7 @@ async def replay(
                 return True
             if message.sequence > SEQUENCE_MAX:
                 return False
-            if not take(message):
+            if not await take(message):
                 return False
     except zmq.ZMQError:
         return False

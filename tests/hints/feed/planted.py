@@ -1,10 +1,11 @@
 """Faults that hostile streams must show: a stream that ignores gaps, a restart that clears nothing, and the like."""
 
 import random
+from collections.abc import Generator
 
 from terraflow.hints.events.parse import Batch, Stored
 from terraflow.hints.feed.machine import Input
-from terraflow.hints.feed.mapping import Brought, Mapping
+from terraflow.hints.feed.mapping import Mapping, Write
 from terraflow.hints.feed.source import Source
 from terraflow.hints.feed.stream import CLEAR, Apply, Command, Frame, Stream
 from tests.hints.feed.hostile import SCOPE, Faults, IndexSink, MakeSource
@@ -62,14 +63,14 @@ class IgnoresSequences(Stream):
 class OrphansAreRoots(Mapping):
     """Begins a chain wherever one is told of."""
 
-    def bring(self, batch: Batch) -> Brought:
+    def pieces(self, batch: Batch) -> Generator[list[Write], None, bool]:
         events = [
             event._replace(parent=None)
             if type(event) is Stored and event.parent is not None and event.parent not in self._blocks
             else event
             for event in batch.events
         ]
-        return super().bring(batch._replace(events=events))
+        return super().pieces(batch._replace(events=events))
 
 
 def with_stream(stream: type[Stream]) -> MakeSource:
