@@ -83,17 +83,18 @@ def judge_feeds(metrics: dict[str, Any]) -> Iterator[Finding]:
     for sample in samples(metrics, "terraflow_hints_feed_state"):
         if not _is_stale(sample):
             continue
-        feed, step = _feed(sample), ""
+        feed, step, what = _feed(sample), "", "events were lost"
         if feed in unheard or feed.partition("/dp")[0] in unheard:
+            what = "nothing is heard of its engine"
             step = "See FD006: its engine is not connected, and it heals when it is."
         elif feed in asking or feed.partition("/dp")[0] in asking:
             step = (
                 "Nothing at once: it heals when the engine fills the gap, starts anew or clears its cache. If this"
                 " comes again, see that replay_endpoint is the engine's own, and raise its buffer_steps."
             )
-        yield found("FD007", feed, "events were lost: what its replica held counts for less", step)
-    for what, sample in _growing(metrics):
-        yield found("FD005", _feed(sample), what)
+        yield found("FD007", feed, f"{what}: what its replica held counts for less", step)
+    for said, sample in _growing(metrics):
+        yield found("FD005", _feed(sample), said)
 
 
 def _growing(metrics: dict[str, Any]) -> Iterator[tuple[str, Sample]]:

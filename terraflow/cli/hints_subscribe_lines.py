@@ -25,7 +25,9 @@ class _Changes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write it."""
         began = _OVER if sys.stderr.isatty() else ""
-        print(f"{began}hints subscribe: {record.getMessage()}", file=sys.stderr, flush=True)
+        raised = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
+        what = f": {raised.__name__}" if raised is not None else ""
+        print(f"{began}hints subscribe: {record.getMessage()}{what}", file=sys.stderr, flush=True)
 
 
 def write_changes() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -43,6 +44,7 @@ GREETING_S = 5.0
 _UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 """What gRPC says itself; every other code is the server's word."""
 _REFUSES = "refuses"
+_BEFORE_REASON = re.compile(r"^[A-Z_]+: (ipv[46]:\S+: )?")
 
 # fmt: off
 REMEDIES: tuple[tuple[str, str], ...] = (
@@ -343,8 +345,8 @@ def _why(error: grpc.aio.AioRpcError | TimeoutError) -> tuple[bool, str]:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return False, "does not answer in time"
     remedy = next((remedy for mark, remedy in REMEDIES if mark in details), "")
-    # What gRPC puts before the reason is the same for every one.
-    reason = details.rpartition("last error: ")[2]
+    # What gRPC puts before the reason is the same for every one: a code of its own, and our address.
+    reason = _BEFORE_REASON.sub("", details.rpartition("last error: ")[2])
     return False, f"does not answer: {remedy or reason or code.name}"
 
 

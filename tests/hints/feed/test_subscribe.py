@@ -67,7 +67,8 @@ async def test_a_dead_server_is_said_at_once_and_that_it_answers_later_too():
     await told.stop()
     async with subscribed(f"127.0.0.1:{told.port}") as command:
         assert await command.says("hears tcp://127.0.0.1:1 as t/m/r")
-        assert (await command.says("does not answer")).endswith("Connection refused")
+        refused = await command.says("does not answer")
+        assert refused.endswith("does not answer: Failed to connect to remote host: Connection refused")
         again = await Told().start(told.port)
         await command.says("answers", 20.0)
         assert not any(line.startswith(("I0", "E0", "W0")) for line in command.lines)
