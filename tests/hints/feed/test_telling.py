@@ -74,7 +74,7 @@ async def test_an_engine_that_comes_late_is_in_sequence_with_its_first_batch(sai
 async def test_each_change_of_an_engine_is_a_line_and_events_are_none(said):
     status = [200]
     publisher, (runner, page) = Publisher(), await _page(status)
-    running = Running(settings(publisher, metrics_url=page, scrape_interval_s=0.05))
+    running = Running(settings(publisher, metrics_url=page, scrape_interval_s=0.05, stale_retry_s=1.0))
     await running.connected()
     for number in range(50):
         await publisher.publish(batch(stored(number)))
