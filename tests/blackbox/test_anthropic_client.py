@@ -214,6 +214,14 @@ def test_a_thread_is_refused_in_the_vendors_own_words(client: anthropic.Anthropi
     assert wire.requests == 1
 
 
+@pytest.mark.parametrize("path", ["/messages", "/messages/count_tokens"])
+@pytest.mark.parametrize("raw", [b"[null]", b'"thread"', b"null", b'{"thread": null}'])
+def test_a_body_that_is_no_request(path: str, raw: bytes, site: Site, checks: Checks) -> None:
+    response = site.caller.post(raw, path=path)
+    assert checks.raised(response) is ModelApi.INVALID_REQUEST
+    assert "details" not in response.json()["error"]
+
+
 def test_parsed_output(client: anthropic.Anthropic) -> None:
     parsed = client.messages.parse(model="extract", max_tokens=50, messages=ASKED, output_format=Total)
     assert parsed.parsed_output == Total(total=0, items=[])

@@ -234,9 +234,9 @@ class MessagesBody(CountedBody, kw_only=True):
 _Body = TypeVar("_Body", bound=CountedBody)
 
 
-def check(document: dict[str, Any], kind: type[_Body]) -> _Body | Problem:
-    """The typed body, or where it departs from the shape."""
-    if document.get("thread") is not None:
+def check(document: Any, kind: type[_Body]) -> _Body | Problem:
+    """The typed body, or where it departs from the shape. `document` is any JSON value."""
+    if isinstance(document, dict) and document.get("thread") is not None:
         return THREAD
     try:
         return msgspec.convert(document, kind, strict=True)
