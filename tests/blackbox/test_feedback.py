@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,19 @@ def test_what_is_no_feedback(said: Any, field: str, site: Site, checks: Checks) 
     assert site.caller.evidence(request_id)["feedback"] is None
 
 
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("X-TerraFlow-Data-Class", ModelApi.INVALID_DATA_CLASS),
+        ("X-TerraFlow-Sensitive-Types", ModelApi.INVALID_SENSITIVE_TYPE),
+        ("X-TerraFlow-Deadline-Ms", ModelApi.INVALID_DEADLINE),
+    ],
+)
+def test_a_declaration_that_is_none(header: str, code: ModelApi, site: Site, checks: Checks) -> None:
+    path = f"/requests/req_{'0' * 32}/feedback"
+    checks.ungoverned(site.caller.post({"rating": "up"}, {header: CANARY}, path), code)
+
+
 def test_headers_are_read_as_everywhere(site: Site, checks: Checks) -> None:
     path = f"/requests/{asked(site)}/feedback"
     for name, value in (("Content-Type", "text/plain"), ("X-TerraFlow-Mood", "good")):
@@ -125,6 +140,15 @@ def test_a_request_keeps_sixteen_feedbacks(site: Site, checks: Checks) -> None:
     assert say(site.caller, request_id, {"score": 15}).status_code == 200
     found = site.caller.evidence(request_id)
     assert (len(found["records"]), found["feedback"]["score"]) == (18, 15)
+
+
+def test_sixteen_are_sixteen_when_many_speak_at_once(site: Site) -> None:
+    request_id = asked(site)
+    callers = [site.caller_with(site.caller.api_key) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        said = threads.map(lambda score: say(callers[score % 8], request_id, {"score": score}).status_code, range(40))
+        assert Counter(said) == {200: 16, 400: 24}
+    assert len(site.caller.evidence(request_id)["records"]) == 2 + 16
 
 
 @pytest.mark.parametrize("named", ["req_" + "0" * 32, CANARY, "req_0", "*"])

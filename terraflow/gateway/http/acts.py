@@ -2,9 +2,13 @@
 
 1. An application acts on its own requests; another's looks like one that does not exist.
 2. An act is no governed request: it has a request id of its own, and no reason header.
+3. Feedback on one request is taken one at a time: what is read of its record holds until it is written to.
 """
 
 from __future__ import annotations
+
+import asyncio
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -28,6 +32,17 @@ FEEDBACKS_MAX = 16
 _encode = msgspec.json.Encoder().encode
 
 
+class Turns:
+    """Whose turn it is to speak of a request; forgotten with the last who waits."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, request_id: str) -> asyncio.Lock:
+        """The lock of a request."""
+        return self._locks.setdefault(request_id, asyncio.Lock())
+
+
 async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply | Refuse:
     """End a request that is under way: 200 with how it ended, 202 when its end is not recorded yet; REQUEST_NOT_FOUND
     for any that is not under way.
@@ -48,12 +63,21 @@ async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -
     return Reply(202 if outcome is None else 200, request_id_headers(CHAT, request_id), _encode(body))
 
 
-async def give_feedback(plane: Plane, caller: KeyHolder, request_id: str, named: str, raw: bytes) -> Reply | Refuse:
+async def give_feedback(
+    plane: Plane, turns: Turns, caller: KeyHolder, request_id: str, named: str, raw: bytes
+) -> Reply | Refuse:
     """Record what the application says of a request that has ended: INVALID_REQUEST for what is not of the shape, or
     one too many; REQUEST_NOT_FOUND for any that has not ended. What was said last is not recorded again."""
     said = feedback.parse(raw)
     if isinstance(said, Refuse):
         return said
+    async with turns.of(named):
+        return await _recorded(plane, caller, request_id, named, said)
+
+
+async def _recorded(
+    plane: Plane, caller: KeyHolder, request_id: str, named: str, said: feedback.Said
+) -> Reply | Refuse:
     entries = await plane.store.find_entries(caller.tenant, caller.application, named)
     if not any(entry.kind == "outcome" for entry in entries):
         return Refuse(reason=ModelApi.REQUEST_NOT_FOUND)

@@ -84,6 +84,7 @@ class Service:
         self.limits = limits
         self.evidence = evidence
         self.desk = desk
+        self.feedback_turns = acts.Turns()
         self.draining = False
         self._trusted = trusted
         self._unsigned = unsigned
@@ -238,7 +239,8 @@ async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None
     raw = await _read(arrived.wire, service.limits, FEEDBACK_BYTES_MAX)
     if isinstance(raw, Refuse):
         return raw
-    return await acts.give_feedback(service.plane, arrived.caller, arrived.request_id, arrived.argument, raw)
+    plane, turns = service.plane, service.feedback_turns
+    return await acts.give_feedback(plane, turns, arrived.caller, arrived.request_id, arrived.argument, raw)
 
 
 def _on(answer: batches.Handler) -> Handler:
