@@ -100,12 +100,11 @@ def _wrong(kind: type[msgspec.Struct], values: Mapping[str, Any], said: str, ori
     if not path:
         return said
     key, *rest = path
-    if not rest:
+    number = rest[0] if rest and isinstance(rest[0], int) else None
+    inside = ".".join(str(step) for step in (rest if number is None else rest[1:]) if step != _SOME_KEY)
+    if not inside:
         return f"{origin.get(str(key), key)}: {what}"
-    row = f"[[{key}]] number {rest[0] + 1}{_name_of(values, path)}" if isinstance(rest[0], int) else str(key)
-    inside = ".".join(str(step) for step in (rest[1:] if isinstance(rest[0], int) else rest))
-    if isinstance(rest[0], int) and not inside:
-        return f"{origin.get(str(key), key)}: {what}"
+    row = str(key) if number is None else f"[[{key}]] number {number + 1}{_name_of(values, path)}"
     return f"{row}: {inside}: {what}"
 
 
@@ -117,6 +116,8 @@ def _name_of(values: Mapping[str, Any], path: Sequence[str | int]) -> str:
     return next((f" ({field} {row[field]})" for field in ("replica", "name") if isinstance(row.get(field), str)), "")
 
 
+_SOME_KEY = "..."
+"""What msgspec has for a key of a mapping."""
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _FIELD = re.compile(r"(?:unknown|missing required) field `([^`]*)`")
 

@@ -44,6 +44,9 @@ GOOD = FEED.format(name="e1", at="tcp://127.0.0.1:1")
             "[[identities]] number 2 (name b): tenants: is missing",
         ),
         ('[[identities]]\ntenants = ["t"]', "[[identities]] number 1: name: is missing"),
+        ("[tier_weights]\nT1 = -1", "tier_weights: expected float >= 0.0"),
+        (GOOD + 'loras = {"7" = ""}', "[[feeds]] number 1 (replica e1): loras: expected str of length >= 1"),
+        ("token_keys = [1]", "token_keys: expected str, got int"),
         ("bind_port = 99999", "bind_port: expected int <= 65535"),
     ],
 )
