@@ -1,4 +1,5 @@
-"""Which black-box test saw which reason code over the wire: `terraflow/core/raised_by.json`.
+"""Which black-box test saw which reason code over the wire: `terraflow/core/raised_by.json`, and where in the model
+API: `tests/raised_at.json`, by place and code (`tools/occurrences.py`).
 
 1. A test takes the fixture `raised` and hands it what came over the wire. It returns the code and fails the test
    when header and body disagree, when the code is none of its surface, or when the status is not the registry's.
@@ -16,23 +17,33 @@ from typing import Any
 import pytest
 
 from terraflow.core.reasons import Code, Console, Governed, Kind, Lookup, ModelApi, Render, reason
+from tools.occurrences import place_of
+from tools.reasons_check import RAISED_AT, RAISED_BY
 
-RAISED_BY = "terraflow/core/raised_by.json"
-
-BEFORE_GOVERNANCE = (Governed.APP_UNAUTHENTICATED, Governed.QUEUE_SHED, Governed.UNKNOWN_WORKLOAD)
-"""Governed codes that may stand in an error body without a reason header; the last one on batches."""
+BEFORE_GOVERNANCE = (
+    Governed.APP_UNAUTHENTICATED,
+    Governed.QUEUE_SHED,
+    Governed.UNKNOWN_WORKLOAD,
+    Governed.EVIDENCE_UNAVAILABLE,
+    Governed.INTERNAL_ERROR,
+)
+"""Governed codes that may stand in an error body without a reason header; the third one on batches."""
+OF_A_BUNDLE = ("models", "batches")
+"""Places outside of governance that need a bundle in force."""
 
 Sightings = dict[str, str]
 SEEN = pytest.StashKey[Sightings]()
+SEEN_AT = pytest.StashKey[Sightings]()
 DESELECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 class Raised:
     """What one test saw."""
 
-    def __init__(self, test: str, seen: Sightings) -> None:
+    def __init__(self, test: str, seen: Sightings, seen_at: Sightings) -> None:
         self._test = test
         self._seen = seen
+        self._seen_at = seen_at
 
     def __call__(self, response: Any) -> Code:
         """Records the code of an HTTP response of httpx2's shape, its body read. Returns the code."""
@@ -47,7 +58,16 @@ class Raised:
         if code is not Governed.IDEMPOTENCY_REPLAY:
             allowed = {row.status, row.second.status if row.second else row.status}
             assert status in allowed, f"{code} came with {status}, the registry says {allowed}"
+        place = place_of(path)
+        if place is not None:
+            name = f"{place} {code}"
+            self._seen_at[name] = min(self._test, self._seen_at.get(name, self._test))
         return self._record(code)
+
+    def item(self, response: Mapping[str, Any]) -> Code:
+        """Records the code of a batch's item: the `response` of its line of results."""
+        body = json.dumps(response["body"]).encode()
+        return self.wire(response["status_code"], {}, body, "item")
 
     def code(self, code: Code, seen: object) -> Code:
         """Records a code that is not a response's own: a route's exclusion, a further reason, a stream's outcome.
@@ -90,7 +110,8 @@ def code_of(headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
     assert isinstance(error, dict) and error.get("code"), "the response carries no reason code"
     if path.startswith("/api/"):
         return Console(error["code"])
-    before = [code for code in BEFORE_GOVERNANCE if code == error["code"]]
+    bundle = (Governed.BUNDLE_INVALID,) if place_of(path) in OF_A_BUNDLE else ()
+    before = [code for code in (*BEFORE_GOVERNANCE, *bundle) if code == error["code"]]
     return before[0] if before else ModelApi(error["code"])
 
 
@@ -119,13 +140,15 @@ def _ran_whole_suite(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEEN] = {}
+    config.stash[SEEN_AT] = {}
     config.stash[DESELECTED] = []
 
 
 @pytest.fixture
 def raised(request: pytest.FixtureRequest) -> Raised:
     """Records the reason codes that this test sees over the wire."""
-    return Raised(request.node.nodeid, request.config.stash[SEEN])
+    stash = request.config.stash
+    return Raised(request.node.nodeid, stash[SEEN], stash[SEEN_AT])
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -137,8 +160,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if exitstatus != pytest.ExitCode.OK or config.getoption("collectonly"):
         return
-    path = config.rootpath / RAISED_BY
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    content = merged(kept, config.stash[SEEN], _ran_whole_suite(config))
-    if content != kept:
-        path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    for name, key in ((RAISED_BY, SEEN), (RAISED_AT, SEEN_AT)):
+        path = config.rootpath / name
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        content = merged(kept, config.stash[key], _ran_whole_suite(config))
+        if content != kept:
+            path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")

@@ -7,6 +7,8 @@
 3. A planned code is neither.
 4. No code is spelled as a string outside the registry, in Python or in SQL.
 5. The reference page is what the registry generates.
+6. A code of the model API was seen, by a test that exists, at each place where it can occur (`tools/occurrences.py`),
+   and nowhere else.
 
 There is no switch to turn a rule off and no list of exceptions.
 """
@@ -17,17 +19,19 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from terraflow.core.reasons import CODES, PLANNED, REASONS, SURFACES, Reason, reason
+from terraflow.core.reasons import CODES, PLANNED, REASONS, SURFACES, Reason, Surface, reason
 from tools import fresh
+from tools.occurrences import OCCURRENCES
 from tools.pages import reasons as reasons_page
 from tools.wording import copied, reference_wording
 
 REGISTRY = "terraflow/core/reasons.py"
 RAISED_BY = "terraflow/core/raised_by.json"
+RAISED_AT = "tests/raised_at.json"
 
 MEANING_WORDS_MIN = 8
 ACTION_WORDS_MIN = 6
@@ -135,8 +139,27 @@ def built(rows: Iterable[Reason], used: Iterable[Use], raised_by: Mapping[str, s
         yield f"{RAISED_BY}: {name} is no code of the registry"
 
 
-def seen_by_tests_that_exist(raised_by: Mapping[str, str], root: Path) -> Iterator[str]:
-    """Findings of rule 2 about the tests that the list names, by pytest's ids: a file, the classes and the
+def seen_everywhere(
+    rows: Iterable[Reason], occurrences: Mapping[str, Collection[str]], raised_at: Mapping[str, str]
+) -> Iterator[str]:
+    """Findings of rule 6; `raised_at` is by place and code, with a space between them."""
+    table = "tools/occurrences.py"
+    raised = {row.code for row in rows if row.surface in (Surface.GOVERNED, Surface.MODEL_API) and row.since != PLANNED}
+    for code in sorted(raised - occurrences.keys()):
+        yield f"{table}: {code} has no row: say where it can occur"
+    for code in sorted(occurrences.keys() - raised):
+        yield f"{table}: {code} is none of the model API that is raised by now"
+    expected = {f"{place} {code}" for code, places in occurrences.items() for place in places}
+    for name in sorted(expected - raised_at.keys()):
+        place, _, code = name.partition(" ")
+        yield f"{table}: {code} can occur at {place}, but no black-box test saw it there"
+    for name in sorted(raised_at.keys() - expected):
+        place, _, code = name.partition(" ")
+        yield f"{table}: {raised_at[name]} saw {code} at {place}, which its row does not name"
+
+
+def seen_by_tests_that_exist(raised_by: Mapping[str, str], root: Path, listed: str = RAISED_BY) -> Iterator[str]:
+    """Findings of rules 2 and 6 about the tests that a list names, by pytest's ids: a file, the classes and the
     function in it, and parameters in brackets."""
     for name, test in sorted(raised_by.items()):
         path, _, inside = test.partition("::")
@@ -145,7 +168,7 @@ def seen_by_tests_that_exist(raised_by: Mapping[str, str], root: Path) -> Iterat
         tree = ast.parse(file.read_text() if path.startswith("tests/") and file.is_file() else "")
         defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
         if function not in defined:
-            yield f"{RAISED_BY}: {name} names {test}, which does not exist (run the whole suite: make test)"
+            yield f"{listed}: {name} names {test}, which does not exist (run the whole suite: make test)"
 
 
 def spelled(sources: Mapping[str, ast.Module], root: Path) -> Iterator[str]:
@@ -181,19 +204,26 @@ def page_is_fresh(root: Path) -> Iterator[str]:
             yield f"{page.path} is stale: mend it with `make fix`"
 
 
-def findings(root: Path, rows: Iterable[Reason] = REASONS) -> list[str]:
+def findings(
+    root: Path, rows: Iterable[Reason] = REASONS, occurrences: Mapping[str, Collection[str]] = OCCURRENCES
+) -> list[str]:
     """Everything that is wrong, one line each."""
     rows = tuple(rows)
     sources = python_sources(root)
-    listed = root / RAISED_BY
-    raised_by = json.loads(listed.read_text()) if listed.exists() else {}
+    raised_by, raised_at = (_listed(root / name) for name in (RAISED_BY, RAISED_AT))
     return [
         *documented(rows, reference_wording()),
         *built(rows, uses(sources), raised_by),
         *seen_by_tests_that_exist(raised_by, root),
+        *seen_everywhere(rows, occurrences, raised_at),
+        *seen_by_tests_that_exist(raised_at, root, RAISED_AT),
         *spelled(sources, root),
         *page_is_fresh(root),
     ]
+
+
+def _listed(path: Path) -> dict[str, str]:
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 if __name__ == "__main__":

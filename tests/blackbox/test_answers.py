@@ -14,6 +14,7 @@ from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import CANARY, content_of, headers_of, until
 from tests.harness.checks import Checks
+from tests.harness.mouths import CHAT, INVOCATIONS, MESSAGES, MOUTHS, Mouth
 from tests.harness.upstreams import COST, Upstreams, answer, completion, says
 from tests.providers.vendor import Vendor
 from trust.schema_work import ladder
@@ -27,6 +28,7 @@ SCHEMA: Json = {
 GOOD, BAD = '{"sum": 5}', f'{{"sum": "{CANARY}"}}'
 DOWN: Json = {"fail": "authentication"}
 USED: Json = {"usage": {"input": 10, "output": 5}}
+NAMES = [mouth.name for mouth in MOUTHS]
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 
@@ -54,7 +56,7 @@ def site(launch_shared: Launch, vendor: Vendor) -> Site:
         bundle.document(
             purpose("checked", engine, output=rules, tools=["look_up"]),
             purpose("asked", engine, output=asked),
-            purpose("repaired", sim("mends", *_says(BAD, GOOD)), output=rules),
+            *(purpose(f"repaired-{name}", sim(f"mends-{name}", *_says(BAD, GOOD)), output=rules) for name in NAMES),
             purpose("streamed", sim("mends-too", *_says(BAD, GOOD)), output=rules),
             purpose("blocked", sim("stays-bad", *_says(BAD)), output=rules),
             purpose("once", sim("bad-once", *_says(BAD, GOOD)), output=once),
@@ -104,10 +106,12 @@ def test_an_answer_that_satisfies_the_contracts_schema(site: Site, vendor: Vendo
     assert outcome["validation"] == ["json_schema"]
 
 
-def test_an_answer_is_repaired_once(site: Site, checks: Checks) -> None:
-    response = site.caller.ask("repaired")
-    body = checks.answered(site.caller, response, Governed.VALIDATION_REPAIRED, capability="mends", cost=2 * COST)
-    assert _content(body) == GOOD
+def test_an_answer_is_repaired_once(mouth: Mouth, site: Site, checks: Checks) -> None:
+    response = site.caller.ask(f"repaired-{mouth.name}")
+    code, capability = Governed.VALIDATION_REPAIRED, f"mends-{mouth.name}"
+    body = checks.answered(site.caller, response, code, capability=capability, cost=2 * COST)
+    said = {CHAT: _content, MESSAGES: lambda body: body["content"][0]["text"], INVOCATIONS: lambda body: body["output"]}
+    assert said[mouth](body) == GOOD
     outcome = site.caller.evidence(response.headers["x-terraflow-request-id"])["outcome"]
     assert [attempt.get("kind", "first") for attempt in outcome["attempts"]] == ["first", "repair"]
 

@@ -85,6 +85,7 @@ def test_a_streamed_answer_is_replayed_as_a_stream(launch: Launch, upstreams: Up
     assert len(vendor.requests) == 1
 
 
+@every_mouth
 @pytest.mark.parametrize(
     ("workload", "more", "said"),
     [

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import until
@@ -38,6 +38,7 @@ def site(launch_shared: Launch) -> Site:
             purpose("plain", sim("one", USED)),
             purpose("small-hour", sim("one", USED)),
             purpose("small-month", sim("one", USED)),
+            purpose("broke", sim("one", USED)),
             purpose("small-unit", sim("one", USED), unit="poor"),
             purpose("small-tenant", sim("one", USED), tenant="umbra"),
             purpose("fallback", CHEAP, sim("dear", USED)),
@@ -47,6 +48,7 @@ def site(launch_shared: Launch) -> Site:
             budgets=[
                 limit("workload", "small-hour", "hour", "0.0003"),
                 limit("workload", "small-month", "month", "0.0003"),
+                limit("workload", "broke", "hour", "0.000001"),
                 limit("business_unit", "poor", "hour", "0.0003"),
                 limit("tenant", "umbra", "month", "0.0003", tenant="umbra"),
                 limit("workload", "fallback", "hour", "0.0001"),
@@ -70,6 +72,11 @@ def test_a_budget_that_has_no_room(workload: str, detail: str, site: Site, check
     checks.answered(site.caller, cheaper, capability="one", cost=COST)
 
 
+@every_mouth
+def test_a_budget_that_no_request_fits(site: Site, checks: Checks) -> None:
+    checks.refused(site.caller, site.caller.ask("broke"), Governed.BUDGET_EXHAUSTED, detail="workload_hour")
+
+
 def test_a_tenants_budget(site: Site, checks: Checks) -> None:
     theirs = site.caller_with(site.folder.issue_key("umbra"))
     checks.answered(theirs, theirs.ask("small-tenant"), capability="one", cost=COST)
@@ -77,6 +84,7 @@ def test_a_tenants_budget(site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("plain"), capability="one", cost=COST)
 
 
+@every_mouth
 def test_a_fallback_that_the_budget_cannot_pay_ends_the_recovery(site: Site, checks: Checks) -> None:
     response = site.caller.ask("fallback")
     checks.refused(site.caller, response, Governed.BUDGET_EXHAUSTED, detail="workload_hour", cost=1)
@@ -91,6 +99,7 @@ def test_each_kind_of_token_at_its_price(site: Site, checks: Checks) -> None:
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 3
 
 
+@every_mouth
 def test_a_true_zero_stays_zero(site: Site, checks: Checks) -> None:
     checks.answered(site.caller, site.caller.ask("free"), capability="costs-nothing", cost=0)
 

@@ -14,6 +14,7 @@ from tests.harness import bundle
 from tests.harness.bundle import Json, Purpose, purpose, remote, sim
 from tests.harness.caller import headers_of, until
 from tests.harness.checks import Checks
+from tests.harness.mouths import MOUTHS, Mouth
 from tests.harness.upstreams import COST, Gate, Upstreams, answer, held
 
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
@@ -89,8 +90,13 @@ def site(launch_shared: Launch) -> Site:
         bundle.document(
             *(case.purpose for case in CASES),
             purpose("nothing-fits", sim("too-closed", data_class_max="public"), sim("off", enabled=False)),
-            purpose("down", sim("always-down", DOWN)),
-            purpose("down-and-off", sim("also-down", DOWN), sim("also-off", enabled=False)),
+            *(purpose(f"down-{mouth.name}", sim(f"always-down-{mouth.name}", DOWN)) for mouth in MOUTHS),
+            *(
+                purpose(
+                    f"down-and-off-{mouth.name}", sim(f"also-down-{mouth.name}", DOWN), sim("also-off", enabled=False)
+                )
+                for mouth in MOUTHS
+            ),
             purpose("dear", sim("dear-one"), sim("dear-two"), request_limit_usd="0.0001"),
             purpose(
                 "dear-or-cheap",
@@ -151,7 +157,10 @@ def test_no_route_is_left(site: Site, checks: Checks) -> None:
 
 
 @pytest.mark.parametrize(("workload", "capability"), [("down", "always-down"), ("down-and-off", "also-down")])
-def test_health_alone_stands_in_the_way(workload: str, capability: str, site: Site, checks: Checks) -> None:
+def test_health_alone_stands_in_the_way(
+    workload: str, capability: str, mouth: Mouth, site: Site, checks: Checks
+) -> None:
+    workload, capability = f"{workload}-{mouth.name}", f"{capability}-{mouth.name}"
     failed = site.caller.ask(workload)
     checks.refused(site.caller, failed, Governed.PROVIDER_ERROR_UNRECOVERED, detail="server_error")
     response = site.caller.ask(workload)

@@ -12,11 +12,15 @@ from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
 from tests.harness.caller import headers_of, until
 from tests.harness.checks import Checks
+from tests.harness.mouths import MOUTHS, Mouth
 from tests.harness.upstreams import COST, Gate, Upstreams, answer, held
 from tests.providers.vendor import says
 
 RETRIED = ("connect", "cut_off", "rate_limited", "overloaded", "server_error")
 MOVED_ON = ("timeout", "authentication", "model_not_found", "malformed", "mismatch", "unsupported_field")
+NAMES = [mouth.name for mouth in MOUTHS]
+"""Each mouth has its own models where a test wears them out."""
+
 PAID_FOR = frozenset(("timeout", "cut_off", "malformed"))
 """Failures in which the model may have worked without saying what it used: the worst case is posted."""
 
@@ -37,7 +41,7 @@ def site(launch_shared: Launch) -> Site:
             purpose("filtered", sim("filters", {"fail": "content_filtered"}), sim("unused")),
             purpose("rejected", sim("rejects", {"fail": "rejected_content"}), sim("unused-too")),
             purpose("field", sim("lacks", {"fail": "unsupported_field", "fail_fields": ["logprobs"]})),
-            purpose("safe", sim("down", down), sim("kept"), safe_path="kept"),
+            *(purpose(f"safe-{name}", sim(f"down-{name}", down), sim("kept"), safe_path="kept") for name in NAMES),
             purpose("safe-only", sim("out", enabled=False), sim("kept"), safe_path="kept"),
             purpose(
                 "graph",
@@ -47,7 +51,7 @@ def site(launch_shared: Launch) -> Site:
                 fallback={"start": ["left", "right"], "left": ["start"], "right": ["left", "end"], "end": ["start"]},
             ),
             purpose("circle", sim("x", down), sim("y", down), fallback={"x": ["y"], "y": ["x"]}),
-            purpose("pinned", sim("p", down), sim("q")),
+            *(purpose(f"pinned-{name}", sim(f"p-{name}", down), sim("q")) for name in NAMES),
             purpose("slow", sim("stalls", {"latency_ms": 600_000})),
             purpose("waits", sim("asks-for-time", {"fail": "rate_limited", "retry_after_s": 3600}), sim("spare")),
             purpose("bad-requests", sim("strict", {"fail": "rejected_content"})),
@@ -126,9 +130,11 @@ def test_requests_that_a_model_refuses_never_make_it_unhealthy(site: Site, check
 
 
 @every_mouth
-def test_the_safe_path_answers_when_nothing_else_could(site: Site, checks: Checks) -> None:
+def test_the_safe_path_answers_when_nothing_else_could(mouth: Mouth, site: Site, checks: Checks) -> None:
     also = (Governed.PERMITTED, Governed.PROVIDER_ERROR_RECOVERED)
-    checks.answered(site.caller, site.caller.ask("safe"), Governed.SAFE_PATH_USED, capability="kept", also=also)
+    checks.answered(
+        site.caller, site.caller.ask(f"safe-{mouth.name}"), Governed.SAFE_PATH_USED, capability="kept", also=also
+    )
     checks.answered(site.caller, site.caller.ask("safe-only"), Governed.SAFE_PATH_USED, capability="kept")
 
 
@@ -142,9 +148,10 @@ def test_the_fallback_graph_is_followed_breadth_first_and_ends(site: Site, check
 
 
 @every_mouth
-def test_a_pin_has_no_fallback_that_the_contract_does_not_name(site: Site, checks: Checks) -> None:
-    response = site.caller.ask("pinned", model="p")
-    checks.refused(site.caller, response, Governed.PROVIDER_ERROR_UNRECOVERED, detail="authentication", capability="p")
+def test_a_pin_has_no_fallback_that_the_contract_does_not_name(mouth: Mouth, site: Site, checks: Checks) -> None:
+    pin, code = f"p-{mouth.name}", Governed.PROVIDER_ERROR_UNRECOVERED
+    response = site.caller.ask(f"pinned-{mouth.name}", model=pin)
+    checks.refused(site.caller, response, code, detail="authentication", capability=pin)
 
 
 @every_mouth

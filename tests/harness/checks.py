@@ -106,7 +106,8 @@ class Checks:
         code = Governed.IDEMPOTENCY_REPLAY
         first, headers = original.headers, response.headers
         streamed = not headers["content-type"].startswith("application/json")
-        assert self.raised.wire(response.status_code, headers, b"" if streamed else response.content) is code
+        body_bytes, path = b"" if streamed else response.content, response.url.path
+        assert self.raised.wire(response.status_code, headers, body_bytes, path) is code
         assert response.status_code == original.status_code
         assert headers["x-terraflow-reason"] == code
         assert headers["x-terraflow-idempotent-replay"] == "true"
@@ -179,7 +180,7 @@ class Checks:
         """The same of a response in its parts."""
         assert status == reason(code).status
         assert {"x-terraflow-reason", "x-terraflow-cost-usd", "x-terraflow-capability"}.isdisjoint(headers)
-        assert headers["x-should-retry"] == "false"
+        assert (headers.get("x-should-retry") == "false") is (not reason(code).retry and "retry-after" not in headers)
         assert ("x-terraflow-request-id" in headers) is named
         if named:
             assert REQUEST_ID.fullmatch(headers["x-terraflow-request-id"])

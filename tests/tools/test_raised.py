@@ -46,7 +46,7 @@ def error(code: str) -> dict[str, object]:
 )
 def test_a_responses_code_and_surface(met: httpx2.Response, code: Code) -> None:
     seen: dict[str, str] = {}
-    assert Raised("a test", seen)(met) is code
+    assert Raised("a test", seen, {})(met) is code
     assert list(seen.values()) == ["a test"]
 
 
@@ -72,7 +72,7 @@ def test_a_responses_code_and_surface(met: httpx2.Response, code: Code) -> None:
 def test_what_the_registry_does_not_allow_fails_the_test(met: httpx2.Response) -> None:
     seen: dict[str, str] = {}
     with pytest.raises(AssertionError):
-        Raised("a test", seen)(met)
+        Raised("a test", seen, {})(met)
     assert seen == {}
 
 
@@ -83,7 +83,7 @@ def test_a_governed_code_without_its_header_is_not_taken_for_a_model_api_error()
 
 def test_a_recorded_code_must_stand_in_what_came_over_the_wire() -> None:
     seen: dict[str, str] = {}
-    raised = Raised("a test", seen)
+    raised = Raised("a test", seen, {})
     evidence = {"decision": {"routes": [{"capability": "far", "exclusion": "JURISDICTION_NOT_ALLOWED"}]}}
     assert raised.code(Governed.JURISDICTION_NOT_ALLOWED, evidence) is Governed.JURISDICTION_NOT_ALLOWED
     with pytest.raises(AssertionError, match="TOOLS_UNSUPPORTED"):
@@ -94,8 +94,17 @@ def test_a_recorded_code_must_stand_in_what_came_over_the_wire() -> None:
 def test_of_several_tests_the_first_is_named_whatever_their_order() -> None:
     seen: dict[str, str] = {}
     for test in ("b", "a", "c"):
-        Raised(test, seen)(response(429, error("QUEUE_SHED")))
+        Raised(test, seen, {})(response(429, error("QUEUE_SHED")))
     assert seen == {"governed/QUEUE_SHED": "a"}
+
+
+def test_a_place_is_seen_with_the_code() -> None:
+    at: dict[str, str] = {}
+    raised = Raised("a test", {}, at)
+    for path in ("/v1/chat/completions", "/v1/batches/batch_1/cancel", "/v1", "/v1/messages/count_tokens?beta=true"):
+        raised.wire(429, {}, json.dumps(error("QUEUE_SHED")).encode(), path)
+    raised.item({"status_code": 400, "body": error("INVALID_REQUEST")})
+    assert set(at) == {"chat QUEUE_SHED", "batches QUEUE_SHED", "count_tokens QUEUE_SHED", "item INVALID_REQUEST"}
 
 
 def test_a_part_adds_and_the_whole_replaces() -> None:

@@ -10,12 +10,28 @@ import pytest
 from terraflow.core.reasons import PLANNED, REASONS, Governed, ModelApi, Reason, reason
 from tools import fresh
 from tools.pages import reasons as reasons_page
-from tools.reasons_check import RAISED_BY, built, documented, findings, python_sources, spelled, uses
+from tools.reasons_check import (
+    RAISED_AT,
+    RAISED_BY,
+    built,
+    documented,
+    python_sources,
+    seen_by_tests_that_exist,
+    seen_everywhere,
+    spelled,
+    uses,
+)
+from tools.reasons_check import findings as every_finding
 from tools.wording import copied, digests, reference_wording
 
 GOOD = reason(Governed.CACHE_HIT)
 OTHER = reason(Governed.QUEUE_SHED)
 TEST = "tests/wire/test_cache.py::test_hit[second call]"
+
+
+def findings(root: Path, rows: list[Reason]) -> list[str]:
+    """What is found of rows that can occur nowhere."""
+    return every_finding(root, rows, {row.code: () for row in rows if row.since != PLANNED})
 
 
 def documentation_faults(row: Reason, *others: Reason) -> list[str]:
@@ -202,3 +218,33 @@ def test_a_stale_reference_page_is_found(tmp_path: Path) -> None:
 
 def test_the_products_own_strings_spell_no_code() -> None:
     assert list(spelled(python_sources(fresh.ROOT), fresh.ROOT)) == []
+
+
+AT = {"chat CACHE_HIT": TEST, "item CACHE_HIT": TEST}
+PLACES = {"CACHE_HIT": {"chat", "item"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "at", "told"),
+    [
+        ([GOOD], PLACES, AT, None),
+        ([GOOD], {}, {}, "CACHE_HIT has no row"),
+        ([GOOD._replace(since=PLANNED)], PLACES, AT, "CACHE_HIT is none of the model API"),
+        ([GOOD], PLACES, {"chat CACHE_HIT": TEST}, "CACHE_HIT can occur at item, but no black-box test saw it there"),
+        ([GOOD], PLACES, AT | {"files CACHE_HIT": TEST}, f"{TEST} saw CACHE_HIT at files, which its row does not name"),
+    ],
+    ids=["right", "no-row", "planned", "unseen", "unnamed"],
+)
+def test_a_code_is_seen_wherever_it_can_occur(
+    rows: list[Reason], places: dict[str, set[str]], at: dict[str, str], told: str | None
+) -> None:
+    found = list(seen_everywhere(rows, places, at))
+    assert len(found) == (told is not None)
+    assert all(told is not None and told in line for line in found), found
+
+
+def test_a_sighting_names_a_test_that_exists(tmp_path: Path) -> None:
+    root = product(tmp_path)
+    assert list(seen_by_tests_that_exist({"chat CACHE_HIT": TEST}, root, RAISED_AT)) == []
+    [found] = seen_by_tests_that_exist({"chat CACHE_HIT": f"{TEST}_gone"[::-1]}, root, RAISED_AT)
+    assert found.startswith(f"{RAISED_AT}: chat CACHE_HIT names")
