@@ -197,6 +197,10 @@ def _messages(content: Any) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
 
 
+def _image(url: str) -> bytes:
+    return _messages([{"type": "image_url", "image_url": {"url": url}}])
+
+
 # fmt: off
 @pytest.mark.parametrize(
     ("body", "field", "rule"),
@@ -231,6 +235,9 @@ def _messages(content: Any) -> bytes:
         (_messages([]), "messages[0].content", "must be"),
         (_messages([{"type": "hologram"}]), "messages[0].content[0].type", "not allowed"),
         (_messages([{"type": "image_url"}]), "messages[0].content[0].image_url", "required"),
+        (_image(f"file:///{CANARY}"), "messages[0].content[0].image_url.url", "https address"),
+        (_image(f"http://10.0.0.1/{CANARY}"), "messages[0].content[0].image_url.url", "https address"),
+        (_image("data:text/html;base64,aGk="), "messages[0].content[0].image_url.url", "https address"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -651,6 +651,15 @@ def test_a_body_that_is_wrong(path: str, caller: Caller, checks: Checks) -> None
 
 
 @pytest.mark.parametrize("path", [MESSAGES.path, "/messages/count_tokens"])
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_an_address_that_nobody_should_fetch(kind: str, path: str, caller: Caller, checks: Checks) -> None:
+    block = {"type": kind, "source": {"type": "url", "url": f"http://10.0.0.1/{CANARY}"}}
+    said = {"messages": [{"role": "user", "content": [block]}]} | ({"max_tokens": 9} if path == MESSAGES.path else {})
+    problem = checks.ungoverned(caller.post(said, path=path), ModelApi.INVALID_REQUEST)
+    assert problem == {"field": "messages[0].content[0].source.url", "rule": "must be an https address"}
+
+
+@pytest.mark.parametrize("path", [MESSAGES.path, "/messages/count_tokens"])
 def test_who_calls_and_how(path: str, site: Site, caller: Caller, checks: Checks) -> None:
     stranger = site.caller_with("tf_wrong")
     checks.ungoverned(stranger.post(body(), path=path), Governed.APP_UNAUTHENTICATED, named=False)

@@ -18,8 +18,14 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
+# Whoever serves the model fetches the address from where it stands: no file of its own, and no plain http, which is
+# what services without a password speak inside.
+IMAGE = Meta(pattern=r"^(https://|data:image/)", description="an https address, or a data URL of an image")
+ADDRESS = Meta(pattern=r"^https://", description="an https address")
+
+
 class _ImageUrl(msgspec.Struct):
-    url: str
+    url: Annotated[str, IMAGE]
     detail: str | None = None
 
 
@@ -254,6 +260,9 @@ def problem_of(said: str) -> Problem:
         return Problem(field=f"{path}.{missing[1]}".lstrip("."), rule="is required")
     if said.startswith(_UNKNOWN):
         return Problem(field=path or "body", rule="must hold no unknown field")
+    for address in (IMAGE, ADDRESS):
+        if f"matching regex '{address.pattern}'" in said:
+            return Problem(field=path or "body", rule=f"must be {address.description}")
     expected = _EXPECTED.match(said)
     if expected is None:
         return Problem(field=path or "body", rule="has a value that is not allowed")

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.core.outcome import Problem
-from terraflow.gateway.mouths.chat_shape import Count, Name, problem_of
+from terraflow.gateway.mouths.chat_shape import ADDRESS, Count, Name, problem_of
 
 TURNS_MAX = 4096
 TOOLS_MAX = 512
@@ -51,7 +51,7 @@ class ImageData(_Closed, tag_field="type", tag="base64"):
 
 
 class Url(_Closed, tag_field="type", tag="url"):
-    url: str
+    url: Annotated[str, ADDRESS]
 
 
 class Image(_Closed, tag_field="type", tag="image"):
