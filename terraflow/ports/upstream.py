@@ -116,8 +116,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `document` is the parsed chat body as it will be sent on: strictly parsed JSON, without `model`, `stream`,
     `stream_options` and the fields that say how long an answer may be, which travel beside it. `audio`: some goes
-    in or is asked for, which has prices of its own. `extended`: it came in another shape than OpenAI's, and may hold the
-    extension fields of docs/adr/0019-extension-fields.md.
+    in or is asked for, which has prices of its own. `extended`: it came in another shape than OpenAI's, and may hold
+    the extension fields of docs/adr/0019-extension-fields.md.
     """
 
     document: dict[str, Any]

@@ -92,7 +92,7 @@ class PolicySources:
             self._adopt(self.in_force)
             self.origin, self.since = Origin.POSTED, self._now()
             log.info(
-                "posted, in force in place of the folder's until the service starts again: cache policies %d, quotas %d",
+                "posted, in force instead of the folder's until the service starts again: cache policies %d, quotas %d",
                 len(posted.cache),
                 len(posted.quotas),
             )
