@@ -10,7 +10,7 @@ import pytest
 
 from terraflow.core.reasons import Governed, reason
 from terraflow.core.types import usd
-from tests.blackbox.conftest import Launch, Site
+from tests.blackbox.conftest import Launch, Site, every_vendor_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import CANARY, Streamed, body_of, content_of, headers_of, until
@@ -215,12 +215,14 @@ def test_a_stream_that_its_vendor_breaks_off(
     assert len(vendor.requests) == calls + 1, "an answer that has begun is never begun again"
 
 
+@every_vendor_mouth
 def test_a_stream_that_falls_silent_until_the_deadline(site: Site, vendor: Vendor, checks: Checks) -> None:
     vendor.replies[:] = [flow(text("Cert"), 60.0)]
     left = len(vendor.closed_at)
     with site.caller.stream("plain", headers=headers_of(deadline_ms=300)) as streamed:
         events = streamed.rest()
-    outcome = broken(checks, site, streamed, events, Governed.DEADLINE_EXPIRED, "streaming")
+    flowing(streamed)
+    outcome = checks.broken(site.caller, streamed, events, Governed.DEADLINE_EXPIRED, "streaming")
     assert outcome["attempts"][0]["estimated"] is True
     until(lambda: len(vendor.closed_at) > left)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ import httpx2
 
 from terraflow.core.reasons import Governed, ModelApi, reason
 from terraflow.core.types import usd
-from tests.harness.caller import CANARY, Caller
+from tests.harness.caller import CANARY, Caller, Streamed
 from tests.harness.mouths import CHAT, Mouth, mouth_of
 from tests.raised import Raised
 
@@ -128,6 +129,21 @@ class Checks:
         for field in ("model", "choices", "content", "stop_reason", "usage"):
             assert body.get(field) == original.json().get(field)
         return body
+
+    def broken(self, caller: Caller, streamed: Streamed, events: list[str], code: Governed, detail: str) -> Json:
+        """A stream that ended in an error event of its mouth's; gives the recorded outcome."""
+        assert "[DONE]" not in events
+        *before, last = (json.loads(event) for event in events)
+        assert not any(event.get("type") == "message_stop" for event in before)
+        mouth, row = mouth_of(streamed.response.url.path), reason(code)
+        assert row.status is not None
+        self._error(mouth, last, row.status, code)
+        facts = last["terraflow"]
+        assert (facts["reason_code"], facts["request_id"]) == (code, streamed.request_id)
+        assert CANARY not in str(last)
+        outcome = self.outcome(caller, streamed.request_id, code, detail=detail)
+        assert facts["cost_usd"] == usd(outcome.get("cost_micro_usd", 0))
+        return outcome
 
     def recorded(
         self, caller: Caller, response: httpx2.Response, code: Governed, *, cost: int = 0, detail: str = ""
