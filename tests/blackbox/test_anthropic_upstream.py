@@ -1,0 +1,115 @@
+"""Anthropic's API behind either streaming mouth: what it says arrives in the mouth's own words, and a stream that is
+cut at any of its events ends in an error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from terraflow.core.reasons import Governed
+from tests.blackbox.conftest import Launch, Site, every_vendor_mouth
+from tests.blackbox.test_messages import BEGUN, anthropic, ended, event
+from tests.harness import bundle
+from tests.harness.bundle import Json, purpose
+from tests.harness.caller import until
+from tests.harness.checks import Checks
+from tests.harness.mouths import MESSAGES, Mouth
+from tests.harness.upstreams import Upstreams
+from tests.providers.vendor import Vendor, streams
+
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def _block(index: int, start: Json, *deltas: Json) -> list[bytes]:
+    pieces = [event("content_block_delta", index=index, delta=delta) for delta in deltas]
+    opened = event("content_block_start", index=index, content_block=start)
+    return [opened, *pieces, event("content_block_stop", index=index)]
+
+
+def _call(index: int, named: str, *pieces: str) -> list[bytes]:
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return _block(index, {"type": "tool_use", "id": named, "name": "look_up", "input": {}}, *deltas)
+
+
+THOUGHT = _block(
+    0,
+    {"type": "thinking", "thinking": "", "signature": ""},
+    {"type": "thinking_delta", "thinking": "Hm."},
+    {"type": "signature_delta", "signature": "c2ln"},
+)
+SAID = _block(1, {"type": "text", "text": "Let "}, {"type": "text_delta", "text": "me see."})
+STREAM = [
+    BEGUN,
+    event("ping"),
+    *THOUGHT,
+    *SAID,
+    *_call(2, "toolu_a", '{"a"', ":1}"),
+    *_call(3, "toolu_b", "", '{"a":2}'),
+    *_call(4, "toolu_c"),
+    *(part + b"\n\n" for part in ended("tool_use").split(b"\n\n") if part),
+]
+
+
+@pytest.fixture(scope="module")
+def vendor(upstreams: Upstreams) -> Vendor:
+    return upstreams.open(streams(*STREAM))
+
+
+@pytest.fixture(scope="module")
+def site(launch_shared: Launch, vendor: Vendor) -> Site:
+    document = bundle.document(purpose("plain", anthropic("claude", vendor.port), tools=["look_up"]))
+    return launch_shared(document, health_faults_max=10_000)
+
+
+@every_vendor_mouth
+def test_text_and_parallel_calls_arrive_each_in_its_place(vendor_mouth: Mouth, site: Site, vendor: Vendor) -> None:
+    vendor.replies[:] = [streams(*STREAM)]
+    with site.caller.stream("plain", tools=[TOOL]) as streamed:
+        events = [json.loads(one) for one in streamed.rest() if one != "[DONE]"]
+    said, names, calls = "", dict[int, str](), dict[int, str]()
+    for one in events:
+        if vendor_mouth is MESSAGES:
+            started, delta = one.get("content_block", {}), one.get("delta", {})
+            said += started.get("text", "") + delta.get("text", "")
+            if started.get("type") == "tool_use":
+                names[one["index"]], calls[one["index"]] = started["id"], ""
+            if "partial_json" in delta:
+                calls[one["index"]] += delta["partial_json"]
+            continue
+        for choice in one["choices"]:
+            said += choice["delta"].get("content") or ""
+            for part in choice["delta"].get("tool_calls", ()):
+                names.setdefault(part["index"], part.get("id", ""))
+                calls[part["index"]] = calls.get(part["index"], "") + part["function"].get("arguments", "")
+    assert said == "Let me see."
+    assert list(names) == ([2, 3, 4] if vendor_mouth is MESSAGES else [0, 1, 2])
+    assert list(names.values()) == ["toolu_a", "toolu_b", "toolu_c"]
+    assert [json.loads(text or "{}") for text in calls.values()] == [{"a": 1}, {"a": 2}, {}]
+
+
+@every_vendor_mouth
+@pytest.mark.parametrize("end", [False, True], ids=["dropped", "ended"])
+@pytest.mark.parametrize("after", range(1, len(STREAM)))
+def test_a_stream_that_is_cut_at_any_event(after: int, end: bool, site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [streams(*STREAM[:after], end=end)]
+    code = Governed.PROVIDER_ERROR_UNRECOVERED
+    with site.caller.stream("plain", tools=[TOOL]) as streamed:
+        if streamed.response.status_code == 200:
+            checks.broken(site.caller, streamed, streamed.rest(), code, "cut_off")
+            return
+    outcome = checks.outcome(site.caller, streamed.request_id, code, detail="cut_off")
+    assert after <= 3, "nothing had been said"
+    assert len(outcome["attempts"]) == 3
+
+
+@every_vendor_mouth
+@pytest.mark.parametrize("after", range(3, len(STREAM), 3))
+def test_a_caller_that_leaves_at_any_event(after: int, site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [streams(*STREAM[:after], 60.0)]
+    left = len(vendor.closed_at)
+    with site.caller.stream("plain", tools=[TOOL]) as streamed:
+        next(streamed.events())
+    until(lambda: len(vendor.closed_at) > left)
+    outcome = checks.outcome(site.caller, streamed.request_id, Governed.CANCELLED, detail="caller_left")
+    assert outcome["cost_micro_usd"] > 0
