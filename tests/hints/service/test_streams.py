@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -35,6 +36,14 @@ def add(live: LiveHints, *hashes: bytes, tenant: str = "t") -> None:
     live.ingest(Report(replica="r", model="m", tenant=tenant, scheme="s", entries=(entry,)))
 
 
+async def begun(reader: AsyncGenerator[pb.CacheEvent, None], live: LiveHints) -> None:
+    """The reader waits, and has had a first change of tenant t."""
+    first = asyncio.ensure_future(anext(reader))
+    await asyncio.sleep(0)
+    add(live, b"first")
+    assert (await first).prefix_hash == b"first"
+
+
 async def test_two_readers_see_the_same_and_the_index_has_one_listener(live: LiveHints) -> None:
     changes = changes_of(live)
     async with aclosing(changes.read(lambda _: True)) as one, aclosing(changes.read(lambda _: True)) as two:
@@ -50,10 +59,7 @@ async def test_what_is_overwritten_before_a_reader_looked_is_lost_and_counted(li
     metrics = Metrics(live.index)
     changes = Changes(live, metrics, 16)
     async with aclosing(changes.read(lambda _: True)) as reader:
-        first = asyncio.ensure_future(anext(reader))
-        await asyncio.sleep(0)
-        add(live, b"first")
-        await first
+        await begun(reader, live)
         for number in range(20):
             add(live, b"%02d" % number)
         seen = [(await anext(reader)).prefix_hash for _ in range(16)]
@@ -72,10 +78,7 @@ async def test_of_what_is_lost_only_what_the_filter_admits_is_counted(
         wanted(pb.StreamEventsRequest(tenant_id="t"), EVERYBODY),
     )
     async with aclosing(changes.read(one)) as reader:
-        first = asyncio.ensure_future(anext(reader))
-        await asyncio.sleep(0)
-        add(live, b"first")
-        await first
+        await begun(reader, live)
         for number in range(40):
             add(live, b"%02d" % number, tenant="t" if number % 10 == 0 else f"u{number}")
         assert (await anext(reader)).prefix_hash == b"30"
@@ -88,10 +91,7 @@ async def test_of_what_is_lost_only_what_the_filter_admits_is_counted(
             add(live, b"x%d" % number, tenant="t" if number < 2 else "u")
     assert metrics.stream_drops == {"events": 5}
     async with aclosing(changes.read(everything)) as reader:
-        first = asyncio.ensure_future(anext(reader))
-        await asyncio.sleep(0)
-        add(live, b"more")
-        await first
+        await begun(reader, live)
         for number in range(50):
             add(live, b"%02d" % number, tenant="v")
             if number == 40:
