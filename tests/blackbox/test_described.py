@@ -22,10 +22,17 @@ from tests.harness.bundle import PRICES, Json, purpose, sim
 OPENAI: Json = json.loads((HERE / "openai_api" / "chat.json").read_text())
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 CHATS_CHECKS = f"{CHECKS},described_stream"
+OUR_CHECKS = f"{CHECKS},response_headers_conformance"
 ANY_EVENT: Json = {"schema": {"type": "object"}}
 """schemathesis reads an event as an object of its fields, the description as that of the event's data."""
 ERROR: Json = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
 TOOL = "weather"
+TOLD: Json = {
+    "X-TerraFlow-Workload": {"type": "string", "enum": ["work"]},
+    "X-TerraFlow-Sensitive-Types": {"type": "string", "enum": ["pii", "pci,credentials"]},
+    "X-TerraFlow-Deadline-Ms": {"type": "string", "enum": ["20000"]},
+    "X-TerraFlow-Run-Budget-Usd": {"type": "string", "enum": ["0.5"]},
+}
 # fmt: off
 NAMES = [
     ("FunctionObject",                        "name"),
@@ -122,3 +129,32 @@ def test_a_description_that_is_not_true(schema: str, told: str, site: Site, tmp_
     status, said = _run(site, described, tmp_path, site.plane.base_url, *few)
     assert status == 1
     assert told in said, said
+
+
+def _ours(site: Site, asked: str) -> Json:
+    """The plane's own description, and besides: ids that there are, and headers that let a request come to its body.
+    What an event of a stream holds it does not say."""
+    described: Json = site.caller.get("/openapi.json", root=True).json()
+    known = {"models": "work", "evidence": asked, "requests": asked}
+    for path, methods in described["paths"].items():
+        of = path.split("/")[2]
+        for operation in methods.values():
+            content = operation["responses"]["200"]["content"]
+            if "text/event-stream" in content:
+                content["text/event-stream"] = ANY_EVENT
+            for parameter in operation.get("parameters", ()):
+                if parameter.get("name") == "id" and of in known:
+                    parameter["schema"] = {"enum": [known[of], "none"]}
+    for parameter in described["components"]["parameters"].values():
+        if parameter["name"] in TOLD:
+            parameter["schema"] = TOLD[parameter["name"]]
+    return described
+
+
+def test_our_own_description(site: Site, tmp_path: Path) -> None:
+    asked = site.caller.ask("work").headers["x-terraflow-request-id"]
+    before = _permitted(site)
+    root = site.plane.base_url.removesuffix("/v1")
+    status, said = _run(site, _ours(site, asked), tmp_path, root, "-n", "10", "--checks", OUR_CHECKS)
+    assert status == 0, said
+    assert _permitted(site) - before > 500

@@ -1,6 +1,6 @@
 """What schemathesis is told besides an API description: what that says in words alone.
 
-1. `stream_options` come only with `stream`. A deadline is one that can be met, or none.
+1. `stream_options` come only with `stream`; a deadline can be met; an idempotency key is of one request.
 2. Each event of a stream of chat chunks is described by the chunk's shape, an error in it by the error's, and the last
    one is `[DONE]` or an error. That is a check of its own, `described_stream`: the description has no way to say it.
    The shapes are those of OpenAI's description in the file that the variable DESCRIPTION names.
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from functools import cache
@@ -17,7 +18,8 @@ from typing import Any
 import jsonschema_rs
 import schemathesis
 
-DEADLINE_MS = 20_000
+DEADLINE_MS = "20000"
+KEYS = itertools.count()
 DONE = "[DONE]"
 
 
@@ -34,9 +36,12 @@ def before_call(_: Any, case: Any, __: Any) -> None:
     body = case.body
     if isinstance(body, dict) and body.get("stream") is not True and isinstance(body.get("stream_options"), dict):
         body.pop("stream_options")
-    for name, value in (case.headers or {}).items():
+    headers = case.headers or {}
+    for name, value in list(headers.items()):
         if name.lower() == "x-terraflow-deadline-ms" and str(value).isdecimal():
-            case.headers[name] = str(DEADLINE_MS)
+            headers[name] = DEADLINE_MS
+        if name.lower() == "idempotency-key":
+            headers[name] = f"{value}-{next(KEYS)}"
 
 
 @schemathesis.check
