@@ -36,12 +36,12 @@ def add(live: LiveHints, *hashes: bytes, tenant: str = "t") -> None:
     live.ingest(Report(replica="r", model="m", tenant=tenant, scheme="s", entries=(entry,)))
 
 
-async def begun(reader: AsyncGenerator[pb.CacheEvent, None], live: LiveHints) -> None:
-    """The reader waits, and has had a first change of tenant t."""
+async def begun(reader: AsyncGenerator[pb.CacheEvent, None], live: LiveHints, block: bytes = b"first") -> None:
+    """The reader waits, and has had the change of a new block of tenant t."""
     first = asyncio.ensure_future(anext(reader))
     await asyncio.sleep(0)
-    add(live, b"first")
-    assert (await first).prefix_hash == b"first"
+    add(live, block)
+    assert (await first).prefix_hash == block
 
 
 async def test_two_readers_see_the_same_and_the_index_has_one_listener(live: LiveHints) -> None:
@@ -91,7 +91,7 @@ async def test_of_what_is_lost_only_what_the_filter_admits_is_counted(
             add(live, b"x%d" % number, tenant="t" if number < 2 else "u")
     assert metrics.stream_drops == {"events": 5}
     async with aclosing(changes.read(everything)) as reader:
-        await begun(reader, live)
+        await begun(reader, live, b"new")
         for number in range(50):
             add(live, b"%02d" % number, tenant="v")
             if number == 40:
