@@ -212,7 +212,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         whole = None
     if whole is None or (whole.error is not None and whole.error != b"null"):
         raise failure_of_success(OPENAI, raw)
-    if {choice["index"] for choice in whole.choices} != set(range(call.request.choices)):
+    if sorted(choice["index"] for choice in whole.choices) != [*range(call.request.choices)]:
         raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
     stopped: str | None = None
     for choice in whole.choices:

@@ -81,6 +81,8 @@ WHOLE = (
     Case("200, empty",      says(200, b""), "malformed", paid=True),
     Case("200, a list",     says(200, [CANARY]), "malformed", paid=True),
     Case("200, no choices", says(200, {"choices": []}), "malformed", paid=True),
+    Case("200, a twin",     says(200, completion(CANARY) | {"choices": completion(CANARY)["choices"] * 2}), "malformed",
+         paid=True),
     Case("200, bad choice", says(200, {"choices": [{"index": 0, "message": CANARY}]}), "malformed", paid=True),
     Case("200, bad usage",  says(200, completion(CANARY) | {"usage": {"prompt_tokens": -5}}), "malformed", paid=True),
     Case("200, unfinished", says(200, _UNFINISHED), "cut_off", tries=3, paid=True),
