@@ -23,6 +23,7 @@ from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
 from terraflow.providers.openai_extensions import without_extensions
+from terraflow.providers.tool_calls import CallIndices
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -232,10 +233,11 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
 class ChunkParser:
     """The chunks of one stream, in order, and whether the stream was whole."""
 
-    __slots__ = ("_done", "_extras", "_fingerprint", "_tier", "_unfinished")
+    __slots__ = ("_calls", "_done", "_extras", "_fingerprint", "_tier", "_unfinished")
 
     def __init__(self, call: Call) -> None:
         self._unfinished = set(range(call.request.choices))
+        self._calls: CallIndices | None = None
         self._done = False
         self._fingerprint: str | None = None
         self._tier: str | None = None
@@ -268,8 +270,12 @@ class ChunkParser:
         for choice in piece.choices:
             if "stop_reason" in choice:
                 stopped = _stopped_by(choice)
-            if choice.get("delta") is None:
+            delta = choice.get("delta")
+            if delta is None:
                 choice["delta"] = {}
+            elif delta.get("tool_calls"):
+                self._calls = self._calls or CallIndices()
+                self._calls.settle(choice["index"], delta["tool_calls"])  # type: ignore[arg-type]
             said = choice.get("finish_reason")
             choice["finish_reason"] = finish = None if said is None else _finish(said)
             if finish is not None:

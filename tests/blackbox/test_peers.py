@@ -269,6 +269,22 @@ def test_parallel_tool_calls_of_a_stream_stay_apart(
 
 
 @every_vendor_mouth
+@pytest.mark.parametrize("together", [True, False])
+def test_parallel_tool_calls_of_one_index_stay_apart(
+    together: bool, vendor_mouth: Mouth, site: Site, vendor: Vendor
+) -> None:
+    first, second = ({"index": 0} | call for call in CALLS)
+    begun = {**second, "function": {"name": "look_up", "arguments": '{"a":'}}
+    rest = {"index": 0, "function": {"arguments": "2}"}}
+    sent = [[first, begun], [rest]] if together else [[first], [begun], [rest]]
+    pieces = [chunk({"tool_calls": calls}) for calls in sent]
+    vendor.replies[:] = [flow(*pieces, chunk({}, "tool_calls"), USED, DONE)]
+    with site.caller.stream("plain", tools=[TOOL]) as streamed:
+        _, calls, _ = _said(vendor_mouth, streamed)
+    assert calls == {0: '{"a":1}', 1: '{"a":2}'}
+
+
+@every_vendor_mouth
 @pytest.mark.parametrize(
     "pieces",
     [

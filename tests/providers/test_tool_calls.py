@@ -1,0 +1,41 @@
+"""Which index each piece of a stream's tool calls gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from terraflow.providers.tool_calls import CallIndices
+
+
+def indices(*pieces: tuple[int, str | None], choice: int = 0) -> list[int]:
+    said: list[dict[str, Any]] = [
+        {"index": index} | ({} if named is None else {"id": named}) for index, named in pieces
+    ]
+    CallIndices().settle(choice, said)
+    return [piece["index"] for piece in said]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "given"),
+    [
+        ([(0, "a"), (0, None), (1, "b"), (1, None), (0, None)], [0, 0, 1, 1, 0]),
+        ([(0, "a"), (0, None), (0, "b"), (0, None), (0, "c")], [0, 0, 1, 1, 2]),
+        ([(0, "a"), (0, "a"), (0, "")], [0, 0, 0]),
+        ([(0, None), (0, "a"), (0, "b")], [0, 0, 1]),
+        ([(1, "a"), (2, "b"), (1, None)], [1, 2, 1]),
+        ([(0, "a"), (0, "b"), (1, "c"), (0, None), (1, None)], [0, 1, 2, 1, 2]),
+    ],
+    ids=["as said", "one index", "the same id", "a late id", "from one", "taken"],
+)
+def test_each_call_has_an_index(pieces: list[tuple[int, str | None]], given: list[int]) -> None:
+    assert indices(*pieces) == given
+
+
+def test_each_choice_has_its_own_calls() -> None:
+    calls = CallIndices()
+    said: list[list[dict[str, Any]]] = [[{"index": 0, "id": named}] for named in ("a", "b", "c")]
+    for choice, pieces in zip((0, 1, 0), said, strict=True):
+        calls.settle(choice, pieces)
+    assert [pieces[0]["index"] for pieces in said] == [0, 0, 1]
