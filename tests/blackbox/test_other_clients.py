@@ -15,6 +15,7 @@ from tests.blackbox.conftest import Launch, Site
 from tests.clients.model import AFTER_TOOLS, SAID, TOTAL, engine
 from tests.clients.process import heard, node, python
 from tests.harness import bundle
+from tests.harness.batches import answer_key
 from tests.harness.bundle import Json, limit, purpose, remote
 from tests.harness.upstreams import USAGE, Upstreams
 from tests.providers.vendor import Vendor
@@ -32,15 +33,18 @@ def vendor(upstreams: Upstreams) -> Vendor:
 
 
 @pytest.fixture(scope="module")
-def site(launch_shared: Launch, vendor: Vendor) -> Site:
+def site(launch_shared: Launch, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    key = answer_key(tmp_path_factory.mktemp("key") / "key")
     model = remote("engine", vendor.port)
     return launch_shared(
         bundle.document(
             purpose("work", model, tools=["weather", "Total", "PartialTotal"]),
             purpose("extract", model, output={"requested_schema": True}),
+            purpose("night", model, priority=3),
             purpose("poor", model, tools=["Total"]),
             budgets=[limit("workload", "poor", "hour", "0.000001")],
-        )
+        ),
+        answer_key_file=key,
     )
 
 
@@ -72,8 +76,8 @@ def asked(vendor: Vendor) -> Asked:
     return Asked(vendor)
 
 
-@pytest.mark.parametrize("script", ["openai.mjs", "anthropic.mjs"])
-def test_the_vendors_clients_for_node(script: str, site: Site, asked: Asked) -> None:
+@pytest.mark.parametrize(("script", "kinds"), [("openai.mjs", "pPttTsp"), ("anthropic.mjs", "pPttTs")])
+def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked: Asked) -> None:
     parts = heard(node(script), site)
     assert parts["plain"]["said"] == WHOLE
     assert parts["plain"]["id"] == parts["plain"]["header"]
@@ -85,7 +89,8 @@ def test_the_vendors_clients_for_node(script: str, site: Site, asked: Asked) -> 
     assert parts["refused"] == REFUSED
     assert {"extract", "poor", "work"} <= set(parts["models"])
     assert parts.get("counted", 1) > 0
-    assert asked.kinds == "pPttTs"
+    assert parts.get("batch") == ({"custom_id": "first", "said": WHOLE} if script == "openai.mjs" else None)
+    assert asked.kinds == kinds
 
 
 @pytest.mark.parametrize("vendors", ["openai", "anthropic"])

@@ -1,5 +1,5 @@
 // OpenAI's client for Node.js: writes what it made of each answer, as JSON.
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 import { zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
@@ -62,7 +62,20 @@ async function models() {
   return ids;
 }
 
-const parts = { plain, streamed, tools, toolsStreamed, structured, refused, models };
+async function batch() {
+  const url = "/v1/chat/completions";
+  const line = { custom_id: "first", method: "POST", url, body: { model: "night", messages } };
+  const file = await client.files.create({ file: await toFile(Buffer.from(JSON.stringify(line)), "asked.jsonl"), purpose: "batch" });
+  let made = await client.batches.create({ input_file_id: file.id, endpoint: url, completion_window: "24h" });
+  while (made.status !== "completed") {
+    await new Promise((done) => setTimeout(done, 50));
+    made = await client.batches.retrieve(made.id);
+  }
+  const { custom_id, response } = JSON.parse(await (await client.files.content(made.output_file_id)).text());
+  return { custom_id, said: response.body.choices[0].message.content };
+}
+
+const parts = { plain, streamed, tools, toolsStreamed, structured, refused, models, batch };
 const heard = {};
 for (const [name, part] of Object.entries(parts)) heard[name] = await part();
 console.log(JSON.stringify(heard));
