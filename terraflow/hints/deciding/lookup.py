@@ -2,7 +2,7 @@
 
 1. The first step that knows the answer gives it; the deadline is looked at before each, and once more at the end.
 2. Nothing is changed but the credit of a PREFIX_MATCH that is delivered: under LFU one to each key of each replica in
-   it, under LRU, where it only tells hot keys, one to each of the best replica's.
+   it, under LRU, where it only tells hot keys, one to each of the best replica's; to the first `CREDITED_MAX`, if more.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ STEPS: tuple[Callable[[Look], Decision | None], ...] = (
     affine,
 )
 """In the contract's order. Its second step, the deadline, stands before each but the first, and behind the last."""
+
+CREDITED_MAX = 8_192
+"""Keys that one lookup credits, of all its replicas together: some ms."""
 
 _LATE = Decision(reason=Lookup.TIMEOUT, step="deadline", why="the deadline has passed")
 
@@ -92,8 +95,11 @@ def credit(look: Look, ranked: Sequence[Scored]) -> None:
 
     Where nothing is evicted by use, only the best replica's keys are credited: that a key was used is what is counted.
     """
-    given, candidates = look.input, look.candidates
+    given, candidates, left = look.input, look.candidates, CREDITED_MAX
     for row in ranked if look.policy.eviction is Eviction.LFU else ranked[:1]:
         blocks = candidates.blocks[candidates.replicas.index(row.replica)]
-        keys = given.hashes[:blocks] if given.chain else (given.exact,)
+        keys = given.hashes[: min(blocks, left)] if given.chain else (given.exact,)
+        if left <= 0:
+            break
+        left -= len(keys)
         look.index.credit(look.scope, look.query.adapter, keys, row.replica, look.now)

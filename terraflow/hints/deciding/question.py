@@ -35,6 +35,8 @@ class Query(msgspec.Struct, kw_only=True):
     prompt_text: str = ""
     ttft_ms: int = 0
     foreign: bool = False
+    keys: Sequence[bytes] | None = None
+    """The keys of its token ids, or of what its text became, for who has made them before."""
 
 
 class Tokenizers(Protocol):
@@ -99,12 +101,12 @@ def read_input(query: Query, chain_matching: bool, tokenizer: Tokenizers | None,
     if query.prefix_hash:
         return Input(exact=query.prefix_hash, tokens=query.prefix_token_count)
     if query.token_ids:
-        return _fingerprint(query.token_ids, chain_matching, block_tokens)
+        return _fingerprint(query, query.token_ids, chain_matching, block_tokens)
     if query.prompt_text:
         token_ids = tokenizer.prompt(query.model, query.prompt_text) if tokenizer is not None else None
         if not token_ids or len(token_ids) > TOKEN_IDS_MAX:
             return Input(fault="no tokenizer here could read the text for the model")
-        return _fingerprint(token_ids, chain_matching, block_tokens)._replace(echo=token_ids)
+        return _fingerprint(query, token_ids, chain_matching, block_tokens)._replace(echo=token_ids)
     if chained:
         return Input(fault="chain matching is off, and there is no other input")
     return Input(tokens=query.prefix_token_count)
@@ -117,9 +119,9 @@ def _malformed(query: Query) -> str:
     return f"the chain has an empty hash, number {list(query.block_hashes).index(b'') + 1}"
 
 
-def _fingerprint(token_ids: Sequence[int], chain_matching: bool, block_tokens: int) -> Input:
+def _fingerprint(query: Query, token_ids: Sequence[int], chain_matching: bool, block_tokens: int) -> Input:
     try:
-        keys = block_keys(token_ids, block_tokens)
+        keys = block_keys(token_ids, block_tokens) if query.keys is None else query.keys
     except OverflowError:
         return Input(fault="a token id is no uint32")
     if not keys:

@@ -19,9 +19,9 @@ COMPILED = not __file__.endswith(".py")
 AHEAD = 32
 """Blocks of a chain that are fetched from memory together."""
 
-VISITS_MAX = 1 << 19
-"""Entries that one lookup looks at, to the end of the block that it is in: eight replicas' of the longest chain there
-may be. Some ms of them."""
+VISITS_MAX = 1 << 18
+"""Entries that one lookup looks at, to the end of the block that it is in: 8 ms of them, four replicas' of the
+longest chain there may be."""
 
 
 class Runs(Arrivals):

@@ -34,7 +34,7 @@ def _any_longer(*texts: str) -> bool:
 
 
 def parse_query(request: pb.LookupRouteRequest, *, foreign: bool) -> Query:
-    """The query of a LookupRoute; what in it is larger than may be is for the lookup to say."""
+    """The query of a LookupRoute; what in it is larger than may be is for the lookup to say, and not copied whole."""
     return Query(
         tenant=request.tenant_id,
         model=request.model_id,
@@ -42,8 +42,8 @@ def parse_query(request: pb.LookupRouteRequest, *, foreign: bool) -> Query:
         adapter=request.adapter_id,
         prefix_hash=request.prefix_hash,
         prefix_token_count=request.prefix_token_count,
-        block_hashes=request.block_hashes[:],
-        block_token_counts=request.block_token_counts[:],
+        block_hashes=request.block_hashes[: BLOCKS_MAX + 1],
+        block_token_counts=request.block_token_counts[: BLOCKS_MAX + 1],
         token_ids=request.token_ids,
         prompt_text=request.prompt_text,
         ttft_ms=request.slo.ttft_ms,

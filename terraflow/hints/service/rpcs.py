@@ -2,7 +2,7 @@
 
 1. A lookup never fails: who may not ask, what is malformed and what breaks is answered without a hint.
 2. LookupRoute runs inside the read that brought it. Only a long prompt text, which takes milliseconds to tokenize, is
-   put through the tokenizer in a thread first.
+   put through the tokenizer in a thread first, and what is larger than prompts are is answered in turns (`large`).
 3. What is not the caller's is answered as if it were not there; of the probe's tenant everything is empty.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
+from math import inf
 from typing import Any
 
+from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.disagg import PDQuery
 from terraflow.hints.deciding.lookup import Answer
 from terraflow.hints.deciding.question import Query, Tokenizers
@@ -23,6 +25,7 @@ from terraflow.hints.policy.policies import Policies
 from terraflow.hints.render import render_template
 from terraflow.hints.service.access import Access
 from terraflow.hints.service.identity import NOBODY, Identities
+from terraflow.hints.service.large import LARGE_TOKENS, LargeLookups, is_large, keys_in_turns
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.parse import parse_query
 from terraflow.hints.service.streams import Changes, metrics_now_and_then, wanted
@@ -72,6 +75,7 @@ class HintService:
         self._remember = remember
         self._changes = Changes(live, metrics)
         self._tokenizing = 0
+        self._large = LargeLookups()
 
     def methods(self) -> Methods:
         """The server's table."""
@@ -80,7 +84,7 @@ class HintService:
                 self.lookup_route,
                 pb.LookupRouteRequest.FromString,
                 pb.LookupRouteResponse.SerializeToString,
-                self.lookup_long_text,
+                self.lookup_later,
             ),
             f"/{SERVICE}/LookupPDRoute": Inline(
                 self.lookup_pd_route, pb.LookupPDRouteRequest.FromString, pb.LookupPDRouteResponse.SerializeToString
@@ -113,10 +117,13 @@ class HintService:
         begun = live.clock.monotonic()
         foreign = not self._access.reader(call).sees(request.tenant_id)
         query = parse_query(request, foreign=foreign)
-        answer = live.lookup(query, call.deadline)
+        return self._looked_up(query, call.deadline, begun)
+
+    def _looked_up(self, query: Query, deadline: float | None, begun: float) -> pb.LookupRouteResponse:
+        answer = self.live.lookup(query, deadline)
         if self._remember and answer.scored:
             self._assume_sent(query, answer)
-        return self._answered(request.model_id, answer, begun)
+        return self._answered(query.model, answer, begun)
 
     def _assume_sent(self, query: Query, answer: Answer) -> None:
         """Count the request as sent to the first replica; nobody will tell when it ends."""
@@ -132,10 +139,12 @@ class HintService:
                 live.clock.monotonic(),
             )
 
-    def lookup_long_text(
+    def lookup_later(
         self, request: pb.LookupRouteRequest, call: Call
     ) -> Coroutine[Any, Any, pb.LookupRouteResponse] | None:
-        """The lookup of a text that takes long to tokenize; None for any other."""
+        """The lookup of a text that takes long to tokenize, and a large one; None for any other."""
+        if is_large(request):
+            return self._in_turns(request, call) if self._access.reader(call).sees(request.tenant_id) else None
         text, tokenizers = request.prompt_text, self.live.grounds.tokenizers
         if len(text) < LONG_TEXT or tokenizers is None or request.prefix_hash or request.token_ids:
             return None
@@ -143,6 +152,26 @@ class HintService:
             return None
         foreign = not self._access.reader(call).sees(request.tenant_id)
         return None if foreign else self._tokenized(request, tokenizers, call)
+
+    async def _in_turns(self, request: pb.LookupRouteRequest, call: Call) -> pb.LookupRouteResponse:
+        clock, deadline = self.live.clock, call.deadline
+        begun = clock.monotonic()
+        timeout_ms = self.live.grounds.policies.policy(request.tenant_id).lookup_timeout_ms
+        if timeout_ms > 0:
+            deadline = min(begun + timeout_ms / 1000, inf if deadline is None else deadline)
+        reason = Lookup.TIMEOUT
+        try:
+            async with self._large.turn(call.peer.address, None if deadline is None else deadline - begun) as taken:
+                if taken:
+                    query = parse_query(request, foreign=False)
+                    if request.token_ids:
+                        query.keys = await keys_in_turns(request.token_ids, self.live.grounds.block_tokens)
+                    return self._looked_up(query, deadline, begun)
+                self.metrics.refused["large"] += 1
+                reason = Lookup.NO_HINT
+        except TimeoutError:
+            pass
+        return self._answered(request.model_id, Answer(reason=reason, scored=[]), begun)
 
     async def _tokenized(
         self, request: pb.LookupRouteRequest, tokenizers: Tokenizers, call: Call
@@ -157,7 +186,10 @@ class HintService:
                 self._tokenizing -= 1
         else:
             self.metrics.refused["tokenizing"] += 1
-        answer = self.live.lookup(parse_query(request, foreign=False), call.deadline, Tokenized(token_ids))
+        query = parse_query(request, foreign=False)
+        if token_ids is not None and len(token_ids) > LARGE_TOKENS:
+            query.keys = await keys_in_turns(token_ids, self.live.grounds.block_tokens)
+        answer = self.live.lookup(query, call.deadline, Tokenized(token_ids))
         return self._answered(request.model_id, answer, begun)
 
     def _answered(self, model: str, answer: Answer, begun: float) -> pb.LookupRouteResponse:

@@ -20,7 +20,7 @@ def test_a_hash_that_is_asked_for_again_and_again_ends_the_run() -> None:
     for replica in range(1_024):
         told(index, "m", f"r{replica}", 0.0)
     runs = index.chain(Scope("t", "m", "s"), "", [BLOCK] * 65_536, [16] * 65_536, 1.0)
-    blocks = (1 << 19) // 1_024
+    blocks = (1 << 18) // 1_024
     assert {(held.blocks, held.tokens) for held in runs} == {(blocks, blocks * 16)}
     again = index.chain(Scope("t", "m", "s"), "", [BLOCK] * 3, [16] * 3, 1.0)
     assert len(again) == 1_024 and {held.blocks for held in again} == {3}
