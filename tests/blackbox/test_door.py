@@ -270,8 +270,9 @@ def test_a_caller_that_leaves_the_queue(launch: Launch, upstreams: Upstreams, ch
         {"tools": [{"type": "custom", "custom": {"name": "shell"}}]},
         {"functions": [{"name": "look_up"}]},
         {"web_search_options": {}},
+        {"tool_choice": {"type": "function", "function": {"name": "look_up"}}},
     ],
-    ids=["one", "two", "custom", "functions", "web-search"],
+    ids=["one", "two", "custom", "functions", "web-search", "chosen"],
 )
 def test_a_tool_that_the_contract_does_not_list(offered: Json, site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("plain", **offered), Governed.TOOL_NOT_PERMITTED)

@@ -501,6 +501,8 @@ def test_every_text_that_would_reach_a_model_is_scanned(fields: Json, caller: Ca
 def test_a_tool_that_the_contract_does_not_list(caller: Caller, checks: Checks) -> None:
     for tool in (TOOL | {"name": "other"}, {"type": "memory_20250818", "name": "memory"}):
         checks.refused(caller, post(caller, "plain", tools=[tool]), Governed.TOOL_NOT_PERMITTED)
+    chosen = {"type": "tool", "name": "other"}
+    checks.refused(caller, post(caller, "plain", tool_choice=chosen), Governed.TOOL_NOT_PERMITTED)
 
 
 def test_the_second_request_of_a_minute(caller: Caller, checks: Checks) -> None:

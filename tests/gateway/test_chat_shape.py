@@ -80,6 +80,36 @@ def test_every_way_to_offer_a_tool_is_seen() -> None:
     assert found.tool_names == ("c", "old", "web_search")
 
 
+NAMED = {"name": "chosen"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"tool_choice": {"type": "function", "function": NAMED}},
+        {"tool_choice": {"type": "custom", "custom": NAMED}},
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": NAMED}, {"type": "function", "name": "chosen"}],
+                },
+            }
+        },
+        {"function_call": NAMED},
+    ],
+    ids=["function", "custom", "allowed", "old"],
+)
+def test_a_tool_that_is_only_chosen_is_seen(choice: dict[str, object]) -> None:
+    found = parsed(**choice)
+    assert isinstance(found, ModelRequest)
+    assert found.tool_names == ("chosen",)
+    offered = parsed(tools=[{"type": "function", "function": NAMED}], **choice)
+    assert isinstance(offered, ModelRequest)
+    assert offered.tool_names == ("chosen",)
+
+
 @pytest.mark.parametrize(
     ("body", "field", "rule"),
     [

@@ -164,8 +164,26 @@ class _ChosenCustom(msgspec.Struct, tag_field="type", tag="custom"):
     custom: _Named
 
 
+class _AllowedTool(msgspec.Struct):
+    type: Literal["function", "custom"]
+    function: _Named | None = None
+    custom: _Named | None = None
+    name: Name | None = None
+
+    @property
+    def named(self) -> str:
+        """Its name, in either of the forms that clients write; empty for none, which no contract lists."""
+        inner = self.function or self.custom
+        return inner.name if inner is not None else self.name or ""
+
+
+class _Allowed(msgspec.Struct):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[_AllowedTool], Meta(max_length=128)]
+
+
 class _AllowedTools(msgspec.Struct, tag_field="type", tag="allowed_tools"):
-    allowed_tools: dict[str, Any]
+    allowed_tools: _Allowed
 
 
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -231,6 +249,21 @@ class ChatBody(msgspec.Struct):
     audio: dict[str, Any] | None = None
     prediction: dict[str, Any] | None = None
     web_search_options: dict[str, Any] | None = None
+
+
+def chosen_names(body: ChatBody) -> list[str]:
+    """The tools that `tool_choice` and `function_call` name, whether or not they are offered."""
+    names = []
+    for choice in (body.tool_choice, body.function_call):
+        if isinstance(choice, _Named):
+            names.append(choice.name)
+        elif isinstance(choice, _ChosenFunction):
+            names.append(choice.function.name)
+        elif isinstance(choice, _ChosenCustom):
+            names.append(choice.custom.name)
+        elif isinstance(choice, _AllowedTools):
+            names += [tool.named for tool in choice.allowed_tools.tools]
+    return names
 
 
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")

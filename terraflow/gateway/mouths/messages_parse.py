@@ -71,7 +71,7 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
         include_usage=True,
         output_tokens_max=body.max_tokens,
         choices=1,
-        tool_names=tuple(tool.name for tool in tools),
+        tool_names=_tool_names(body, tools),
         output_schema=None if form is None else form.schema,
         model=body.model,
         size_bytes=len(raw),
@@ -163,6 +163,14 @@ def _plain(value: msgspec.Struct) -> Any:
     """A struct as JSON has it, without what was not given."""
     made = msgspec.to_builtins(value)
     return {key: inner for key, inner in made.items() if inner is not None}
+
+
+def _tool_names(body: shape.CountedBody, tools: _Tools) -> tuple[str, ...]:
+    """Every tool that the model could use; one that is only chosen and not offered is among them."""
+    names = [tool.name for tool in tools]
+    if isinstance(body.tool_choice, shape.ChoiceTool) and body.tool_choice.name not in names:
+        names.append(body.tool_choice.name)
+    return tuple(names)
 
 
 def _choose(document: Json, choice: Any) -> None:

@@ -16,7 +16,7 @@ from terraflow.core.reasons import ModelApi
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.attachments import attachments_of
-from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check
+from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check, chosen_names
 from terraflow.gateway.mouths.errors import governed_error, terraflow_object, ungoverned_error
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
@@ -59,13 +59,13 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
 
 
 def tool_names(body: ChatBody) -> tuple[str, ...]:
-    """Every tool that the model could use, the old `functions` and the vendor's own web search among them."""
-    if body.tools is None and body.functions is None and body.web_search_options is None:
-        return ()
+    """Every tool that the model could use: the old `functions`, the vendor's own web search, and one that is only
+    chosen and not offered are among them, since a model may call what it is told to."""
     names = [t.custom.name if isinstance(t, CustomTool) else t.function.name for t in body.tools or ()]
     names += [function.name for function in body.functions or ()]
     if body.web_search_options is not None:
         names.append("web_search")
+    names += dict.fromkeys(name for name in chosen_names(body) if name not in names)
     return tuple(names)
 
 
