@@ -374,6 +374,22 @@ async def test_connections_are_bounded_in_all_and_by_address():
     assert strict.shared.tally["refused"] == 2
 
 
+async def test_when_all_are_taken_the_one_that_is_idle_for_longest_makes_room():
+    strict = Strict(METHODS, connections_max=3, connections_per_address_max=3)
+    shared = strict.shared
+    peers = [strict.peer() for _ in range(3)]
+    for at, peer in enumerate(peers):
+        peer.connection.quiet_since = float(at)
+    peers[0].send(half(1, "Forever"))
+    assert shared.admit("b") and shared.tally["displaced"] == 1
+    assert [peer.connection.closing for peer in peers] == [False, True, False]
+    assert shared.admit("c") and [peer.connection.closing for peer in peers] == [False, True, True]
+    assert not shared.admit("d"), "one that has a call makes no room"
+    assert shared.addresses == {"test": 1, "b": 1, "c": 1}
+    peers[1].connection.connection_lost(None)
+    assert shared.addresses == {"test": 1, "b": 1, "c": 1} and len(shared.ending) == 1
+
+
 async def test_what_is_kept_of_heads_is_bounded():
     peer = Strict(METHODS).peer()
     for number in range(200):
