@@ -67,12 +67,18 @@ def open_tokenizers(settings: HintsSettings) -> LoadedTokenizers | None:
 
 def open_grounds(settings: HintsSettings, assigned: Assigned | None = None) -> Grounds:
     """What lookups are decided on, with an empty index and without policies. Raises CannotStart."""
-    return Grounds(
-        index=Index(
+    try:
+        index = Index(
             entries_max=settings.entries_max,
             ttl_s=settings.ttl_s,
             keys_per_tenant_max=settings.keys_per_tenant_max,
-        ),
+        )
+    except (OverflowError, OSError, MemoryError, ValueError):
+        raise CannotStart(
+            f"entries_max: there is no memory for {settings.entries_max} entries; give a smaller"
+        ) from None
+    return Grounds(
+        index=index,
         ranker=settings.ranker(),
         tokenizers=open_tokenizers(settings),
         assigned=assigned,

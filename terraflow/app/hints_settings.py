@@ -60,8 +60,8 @@ class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     token_keys: tuple[str, ...] = ()
     """Files of the public keys that may sign tokens (`terraflow hints token`)."""
     identities: tuple[Binding, ...] = ()
-    """Tables `[[identities]]` for client certificates: `name` (a URI, a DNS name or a common name), `tenants`,
-    `replicas`."""
+    """Tables `[[identities]]` for client certificates: `name` (a URI or DNS alternative name; the
+    common name of one without any), `tenants`, `replicas`."""
     anonymous_readers: bool = True
     """Answer lookups of callers without an identity, for every tenant: gateways of the contract show none."""
     insecure_producers: bool = False

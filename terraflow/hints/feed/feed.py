@@ -42,6 +42,8 @@ REORDER_S = 0.2
 LATE_HEARTBEATS = 1.5
 """Watched four times a heartbeat, and ZeroMQ takes half of one to notice a silent peer: two heartbeats at most."""
 
+LONG_PAGE = 64 << 10
+"""Characters of a metrics page that are read within some ms; a longer one is read in a thread."""
 FRESH_BLOCKS = 500
 FRESH_PAUSE_S = 0.01
 
@@ -398,7 +400,8 @@ class Feed:
     async def _scrape(self, url: str) -> None:
         while True:
             try:
-                samples = parse_page(await fetch_page(self._session, url, self.settings.scrape_interval_s))
+                page = await fetch_page(self._session, url, self.settings.scrape_interval_s)
+                samples = parse_page(page) if len(page) < LONG_PAGE else await asyncio.to_thread(parse_page, page)
             except Unscraped as trouble:
                 self.counters.scrapes_failed += 1
                 if str(trouble) != self._page_trouble:

@@ -27,6 +27,8 @@ from terraflow.hints.feed.sink import Sink
 log = logging.getLogger("terraflow.hints")
 
 AGAIN_S = (1.0, 60.0)
+WELL_S = 600.0
+"""A feed that ran for so long had nothing wrong with it when it began: the delay begins anew."""
 SOCKETS, SOCKETS_A_FEED = 1_023, 8
 """ZeroMQ's own bound, which some three hundred feeds reach; a feed has three sockets, and one a replay."""
 
@@ -127,12 +129,15 @@ class Feeds:
         waits_s = self._again_s
         while True:
             kept = self._kept.pop(name, None)
+            begun = asyncio.get_running_loop().time()
             try:
                 feed = Feed(settings, self._sink, context, session, state=kept, client_version=self._client_version)
                 self._feeds[name] = feed
                 await feed.run()
             except Exception as error:
                 self._faults[name] += 1
+                if asyncio.get_running_loop().time() - begun > WELL_S:
+                    waits_s = self._again_s
                 log.error("feed %s failed and begins anew in %.0f s", name, waits_s, exc_info=error)
             self._clear(self._feeds.pop(name, None))
             await asyncio.sleep(waits_s)

@@ -34,6 +34,8 @@ from terraflow.hints.words import Entry, Report, Scope, Stats
 
 UPDATES_MAX = 256
 """Updates of one stream: its acknowledgement is what the next eviction waits for."""
+COUNT_MAX = 2**31 - 1
+"""What the contract's token counts hold; more is told as that."""
 UPDATE_BLOCKS_MAX = 4_096
 """Blocks of one update, far below a message's 4 MiB."""
 EVENTS_AT_ONCE = 32
@@ -361,7 +363,8 @@ def _prefixes(entries: Sequence[Entry]) -> Iterator[tuple[list[pb.PrefixEntry], 
     blocks = 0
     for entry in entries:
         for start in range(0, len(entry.hashes), UPDATE_BLOCKS_MAX):
-            hashes, counts = entry.hashes[start:][:UPDATE_BLOCKS_MAX], entry.counts[start:][:UPDATE_BLOCKS_MAX]
+            hashes = entry.hashes[start : start + UPDATE_BLOCKS_MAX]
+            counts = [min(count, COUNT_MAX) for count in entry.counts[start : start + UPDATE_BLOCKS_MAX]]
             alone = [counts[0], *(after - before for before, after in pairwise(counts))]
             if min(alone) > 0:
                 prefixes.append(

@@ -4,8 +4,8 @@
    others is answered as if there were nothing.
 2. A token is `base64url(payload) . base64url(signature)`: the payload is JSON, the signature Ed25519 over DSSE's
    pre-authentication encoding of the token's type and the payload, so that no other signed document passes for one.
-3. A certificate counts only when TLS has verified it; its names (URI and DNS subject alternative names, then the
-   subject's common name) are looked up among the identities of the settings.
+3. A certificate counts only when TLS has verified it; its names (URI and DNS subject alternative names; the subject's
+   common name only where there is no alternative name, RFC 6125) are looked up among the identities of the settings.
 4. Without either, a caller is anonymous: it reads what the settings let everybody read, and produces only where they
    say so explicitly. A bad token is never taken for none.
 """
@@ -134,10 +134,10 @@ def _decode(text: str) -> bytes:
 
 
 def names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a verified certificate, as `ssl.SSLSocket.getpeercert` tells it, in the order of rule 3."""
+    """The names of a verified certificate, as `ssl.SSLSocket.getpeercert` tells it, as rule 3 has them."""
     alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("URI", "DNS")]
     common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
-    return (*alternative, *common)
+    return tuple(alternative) if certificate.get("subjectAltName") else tuple(common)
 
 
 class Identities:

@@ -5,13 +5,13 @@
    else. What is overwritten before it has looked is lost to it; how much of that it would have had, the counts tell.
 2. Only changes from now on are told, and only those of tenants that the caller may see; the probe's never.
 3. Metrics are sent at once, then every `METRICS_EVERY_S`. A series that names a tenant or a model is for callers that
-   may see that tenant, or one that has keys of that model.
+   may see that tenant; one that names a model alone, for those that may see every tenant with keys of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from itertools import islice
 
 from terraflow.hints.index.said import Change, Kind
@@ -171,19 +171,24 @@ async def metrics_now_and_then(
     while True:
         samples = await metrics.series(names)
         at_us = live.clock.now()
+        keys = {} if caller.every_tenant else live.index.keys_by_model()
         for sample in samples:
-            if may_see(caller, sample, live):
+            if may_see(caller, sample, live, keys):
                 yield pb.Metric(
                     name=sample.name, type=sample.type, labels=sample.labels, value=sample.value, timestamp_us=at_us
                 )
         await live.clock.sleep(METRICS_EVERY_S)
 
 
-def may_see(caller: Caller, sample: Sample, live: LiveHints) -> bool:
-    """Whether the sample is the caller's to know (rule 3)."""
+def may_see(caller: Caller, sample: Sample, live: LiveHints, keys: Mapping[str, int]) -> bool:
+    """Whether the sample is the caller's to know (rule 3); `keys` are everybody's by model."""
     if caller.every_tenant:
         return True
     tenant, model = sample.labels.get("tenant_id"), sample.labels.get("model")
     if tenant is not None and not caller.sees(tenant):
         return False
-    return model is None or any(live.index.keys(own, model) for own in caller.tenants)
+    if model is None:
+        return True
+    own = sum(live.index.keys(name, model) for name in caller.tenants)
+    # Of a model that others have, too, a number without a tenant is theirs as well.
+    return own > 0 and (tenant is not None or keys.get(model) == own)

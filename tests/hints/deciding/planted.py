@@ -128,7 +128,7 @@ FAULTS = (
         "for row in ranked if look.policy.eviction is Eviction.LFU else ranked[:1]:",
         "for row in ranked[:1]:",
     ),
-    Fault("the whole chain is credited", "lookup", "given.hashes[:blocks]", "given.hashes"),
+    Fault("the whole chain is credited", "lookup", "given.hashes[: min(blocks, left)]", "given.hashes"),
     Fault(
         "what came too late is delivered",
         "lookup",

@@ -122,7 +122,8 @@ def test_a_certificates_names_are_looked_up_in_order() -> None:
         "subject": ((("organizationName", "Acme"),), (("commonName", "engines"),)),
         "subjectAltName": (("DNS", "engine-1"), ("IP Address", "10.0.0.1"), ("URI", "spiffe://fleet/b")),
     }
-    assert names_of(certificate) == ("engine-1", "spiffe://fleet/b", "engines")
+    assert names_of(certificate) == ("engine-1", "spiffe://fleet/b")
+    assert names_of({"subject": certificate["subject"]}) == ("engines",)
 
 
 def test_a_bad_token_is_not_taken_for_none() -> None:
