@@ -126,7 +126,7 @@ async def test_the_exposition_is_prometheus_text(index: Index) -> None:
 def test_a_series_is_for_who_may_see_its_tenant_or_model(index: Index, labels: dict[str, str], seen: bool) -> None:
     live = LiveHints(Grounds(index=index), CLOCK)
     sample = Sample("x", "gauge", labels, 1.0)
-    may: Callable[[Caller], bool] = lambda caller: may_see(caller, sample, live)  # noqa: E731
+    may: Callable[[Caller], bool] = lambda caller: may_see(caller, sample, live, index.keys_by_model())  # noqa: E731
     assert may(Caller(Binding(name="a", tenants=("acme",)))) is seen
     assert may(Caller(Binding(name="all", tenants=("*",))))
 
