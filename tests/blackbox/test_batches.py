@@ -173,9 +173,11 @@ def test_a_batch_of_invocations_declares_in_its_bodies(site: Site, checks: Check
     assert (decision["workload"], decision["run"]) == ("keyed", {"id": "nightly"})
     assert (decision["request"]["declared_class"], decision["request"]["deadline_ms"]) == ("confidential", 5_000)
     assert found["contradicts"]["response"]["body"]["error"]["param"] == "workload"
-    checks.ungoverned(create(site.caller, _invocation("a", workload="day")), ModelApi.BATCH_REQUIRES_P3)
+    above = create(site.caller, _invocation("a", workload="day"))
+    checks.ungoverned(above, ModelApi.BATCH_REQUIRES_P3, field="lines[1].body")
     unknown = create(site.caller, _invocation("a", workload="no-such"))
     assert (checks.raised(unknown), unknown.status_code) == (Governed.UNKNOWN_WORKLOAD, 404)
+    assert unknown.json()["error"]["param"] == "lines[1].body.workload"
 
 
 def test_what_the_headers_declare_holds_for_every_item(site: Site) -> None:
@@ -201,19 +203,18 @@ def test_batches_are_listed_newest_first_page_by_page(client: openai.OpenAI, sit
 
 
 @pytest.mark.parametrize(
-    ("lines", "headers", "code"),
+    ("lines", "headers", "code", "field"),
     [
-        ([line("a"), line("b"), line("a")], None, ModelApi.DUPLICATE_CUSTOM_ID),
-        ([line("a"), line("b", "day")], None, ModelApi.BATCH_REQUIRES_P3),
-        ([line("a", None)], headers_of("day"), ModelApi.BATCH_REQUIRES_P3),
+        ([line("a"), line("b"), line("a")], None, ModelApi.DUPLICATE_CUSTOM_ID, "lines[3].custom_id"),
+        ([line("a"), line("b", "day"), line("c", "day")], None, ModelApi.BATCH_REQUIRES_P3, "lines[2].body"),
+        ([line("a", None)], headers_of("day"), ModelApi.BATCH_REQUIRES_P3, None),
     ],
 )
 def test_a_batch_is_accepted_whole_or_not_at_all(
-    lines: list[Json], headers: dict[str, str] | None, code: ModelApi, site: Site, checks: Checks
+    lines: list[Json], headers: dict[str, str] | None, code: ModelApi, field: str | None, site: Site, checks: Checks
 ) -> None:
     before = _ids(site)
     response = create(site.caller, *lines, headers=headers)
-    field = "lines[3].custom_id" if code is ModelApi.DUPLICATE_CUSTOM_ID else None
     checks.ungoverned(response, code, field=field)
     assert _ids(site) == before
 

@@ -29,7 +29,7 @@ def test_a_body_is_kept_byte_for_byte() -> None:
     first, second = (lines.given(item) for item in read.items)
     assert (first.custom_id, bytes(first.body)) == ("a", b'{ "model" : "m" }')
     assert (second.custom_id, bytes(second.body)) == ("b", b'{"x":1.0}')
-    assert (read.named, read.endpoint) == ({(None, "m"), (None, None)}, CHAT)
+    assert (read.named, read.endpoint) == ({(None, "m"): 1, (None, None): 3}, CHAT)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.batches.item import ENDPOINTS, INVOCATIONS_PATH, above_p3
-from terraflow.gateway.batches.lines import Reading
+from terraflow.gateway.batches.lines import Reading, problem
 from terraflow.gateway.batches.runner import Runner
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.plane import Plane
@@ -162,12 +162,12 @@ class Batches:
         bundle = self._plane.bundles.active()
         if type(bundle) is not Bundle:
             return Refuse(reason=Governed.BUNDLE_INVALID)
-        for workload, model in reading.named:
+        for (workload, model), no in reading.named.items():
             # Only an invocation's body names its workload so; elsewhere the word has no meaning.
             named = workload if reading.endpoint == INVOCATIONS_PATH else None
             refuse = above_p3(bundle, caller, declared.workload or named, model, now)
             if refuse is not None:
-                return refuse
+                return refuse if declared.workload is not None else _of_line(refuse, no)
         assert reading.endpoint is not None
         batch = Batch(
             id=self._plane.ids.request_id().replace("req_", "batch_"),
@@ -246,6 +246,18 @@ class Batches:
 
 def _no_room() -> Refuse:
     return Refuse(reason=Governed.QUEUE_SHED, detail="batches", retry_after_s=RETRY_S)
+
+
+def _of_line(refuse: Refuse, no: int) -> Refuse:
+    """The refusal of a workload that a line's own body leads to; the application's default is the one of a line that
+    names none."""
+    if refuse.reason is ModelApi.BATCH_REQUIRES_P3:
+        found = problem(
+            no, "body", "must name a workload of priority P3: the default workload counts where none is named"
+        )
+    else:
+        found = problem(no, "body.workload", "must be a workload of this workspace")
+    return msgspec.structs.replace(refuse, problems=(found,))
 
 
 def _wrong(field: str, rule: str) -> Refuse:

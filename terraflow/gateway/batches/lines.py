@@ -34,12 +34,12 @@ _given = msgspec.json.Decoder(Given)
 
 class Reading:
     """The lines read so far: `items` as they are stored, `named` the pairs of a workload and a model that their bodies
-    name (None: not named), and the `endpoint` of all of them, None before the first when its reader does not say which
-    it must be."""
+    name (None: not named) with the number of the first line that does, and the `endpoint` of all of them, None before
+    the first when its reader does not say which it must be."""
 
     def __init__(self, endpoint: str | None, endpoints: frozenset[str], line_bytes_max: int, values_max: int) -> None:
         self.items: list[bytes] = []
-        self.named: set[tuple[str | None, str | None]] = set()
+        self.named: dict[tuple[str | None, str | None], int] = {}
         self.endpoint = endpoint
         self._endpoints = endpoints
         self._line_bytes_max = line_bytes_max
@@ -77,9 +77,9 @@ class Reading:
         if type(line["body"]) is not dict:
             return _wrong(no, "body", "must be an object")
         if name in self._names:
-            return Refuse(reason=ModelApi.DUPLICATE_CUSTOM_ID, problems=(_problem(no, "custom_id", "must be unique"),))
+            return Refuse(reason=ModelApi.DUPLICATE_CUSTOM_ID, problems=(problem(no, "custom_id", "must be unique"),))
         self._names.add(name)
-        self.named.add((_text(line["body"].get("workload")), _text(line["body"].get("model"))))
+        self.named.setdefault((_text(line["body"].get("workload")), _text(line["body"].get("model"))), no)
         self.items.append(_encode(_given.decode(raw)))
         return None
 
@@ -109,9 +109,10 @@ def _line(unique: str, custom_id: str, response: dict[str, Any] | None, error: d
     return _encode({"id": "batch_req_" + unique, "custom_id": custom_id, "response": response, "error": error}) + b"\n"
 
 
-def _problem(no: int, field: str | None, rule: str) -> Problem:
+def problem(no: int, field: str | None, rule: str) -> Problem:
+    """What is wrong with a line, or with a field of it."""
     return Problem(field=f"lines[{no}]" + ("" if field is None else f".{field}"), rule=rule)
 
 
 def _wrong(no: int, field: str | None, rule: str) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(_problem(no, field, rule),))
+    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem(no, field, rule),))
