@@ -207,8 +207,8 @@ class Governed(_Code):
         "CANCELLED", 409, Kind.RESPONSE, STOP, V0_1,
         "The caller gave the request up while it was still under way: it closed its connection, or cancelled the"
         " request by its id.",
-        "Send a new request if the answer is wanted after all; only what was used until the cancellation is"
-        " charged.",
+        "Send a new request if the answer is wanted after all; what was used until the cancellation is charged,"
+        " or the worst case where nobody can know it.",
         note="A caller that left reads no response: the code is then in the evidence alone, with the detail"
              " `caller_left`. A request that was cancelled by its id is answered with the detail `by_id`.",
     )
@@ -413,10 +413,12 @@ class Governed(_Code):
     )
     PROVIDER_REJECTED_REQUEST = _row(
         "PROVIDER_REJECTED_REQUEST", 400, Kind.RESPONSE, STOP, V0_1,
-        "The provider refused the messages or tool schemas as invalid, or the contract's reasoning budget does"
-        " not fit the output limit (detail REASONING_BUDGET_EXCEEDS_OUTPUT).",
-        "Correct the messages or tool schemas; with that detail, raise the maximum output. No other route is"
-        " tried.",
+        "The provider refused the messages or tool schemas as invalid, no permitted route takes one of the"
+        " request's fields (detail FIELD_NOT_SUPPORTED), the schema asked for is no JSON Schema that can be checked"
+        " (RESPONSE_SCHEMA_INVALID), or the contract's reasoning budget does not fit the output limit"
+        " (REASONING_BUDGET_EXCEEDS_OUTPUT).",
+        "Correct the messages or schemas, or leave out the fields that the details name; for the reasoning budget,"
+        " raise the maximum output.",
     )
     PROVIDER_UNHEALTHY = _row(
         "PROVIDER_UNHEALTHY", 403, Kind.ROUTE_EXCLUSION, RETRY, V0_1,
