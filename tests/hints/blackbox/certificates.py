@@ -36,8 +36,9 @@ class Authority:
             .not_valid_after(now + datetime.timedelta(hours=1))
         )
 
-    def issue(self, name: str, uri: str | None = None) -> tuple[Path, Path]:
-        """The files of a certificate for localhost with this common name, and of its key."""
+    def issue(self, name: str, uri: str | None = None, *, named: bool = True) -> tuple[Path, Path]:
+        """The files of a certificate for localhost with this common name, and of its key; `named` false: without any
+        alternative name."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
@@ -46,7 +47,8 @@ class Authority:
         if uri is not None:
             alternative.append(x509.UniformResourceIdentifier(uri))
         builder = self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key)
-        builder = builder.add_extension(x509.SubjectAlternativeName(alternative), False)
+        if named:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternative), False)
         made = self._folder / f"{name}.cert.pem", self._folder / f"{name}.key.pem"
         made[0].write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         made[1].write_bytes(

@@ -176,7 +176,9 @@ def test_a_client_certificate_binds_its_producer(tls: Served, authority: Authori
     assert refused(lambda: engine.report(update("engine-2", [b"a"], tenant_id="acme"))) == (
         grpc.StatusCode.PERMISSION_DENIED
     )
-    gateway = tls.client(authority.credentials(authority.issue("gateway")))
+    also_named = tls.client(authority.credentials(authority.issue("gateway")))
+    assert refused(lambda: also_named.report(update("engine-1", tenant_id="acme"))) == grpc.StatusCode.UNAUTHENTICATED
+    gateway = tls.client(authority.credentials(authority.issue("gateway", named=False)))
     assert replicas(gateway.lookup("acme", **chain([b"a"]))) == ["engine-1"]
     assert gateway.lookup("other", **chain([b"a"])).reason_code == Lookup.NO_HINT
     assert refused(lambda: gateway.report(update("engine-1", tenant_id="acme"))) == grpc.StatusCode.PERMISSION_DENIED
