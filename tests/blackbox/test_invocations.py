@@ -159,6 +159,13 @@ def test_what_is_no_invocation(said: Any, field: str, site: Site, checks: Checks
     checks.ungoverned(invoke(site, said), ModelApi.INVALID_REQUEST, field=field)
 
 
+def test_an_unknown_field_is_answered_with_those_that_there_are(site: Site, checks: Checks) -> None:
+    problem = checks.ungoverned(invoke(site, {CANARY: 1}), ModelApi.INVALID_REQUEST, field="body")
+    assert problem["rule"].startswith("must hold nothing but capability, data_class, deadline_ms, input, ")
+    inner = checks.ungoverned(invoke(site, {"run": {"id": "a", CANARY: 1}}), ModelApi.INVALID_REQUEST, field="run")
+    assert inner["rule"] == "must hold no unknown field"
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

@@ -269,6 +269,8 @@ def chosen_names(body: ChatBody) -> list[str]:
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([a-z_]+)`")
 _UNKNOWN = "Object contains unknown field"
+UNKNOWN_FIELD = Problem(field="body", rule="must hold no unknown field")
+"""A field at the top of a body that the shape does not have."""
 _EXPECTED = re.compile(r"Expected (`[a-z0-9_. |\[\]]+`(?: (?:of length )?[<>=]+ [0-9.-]+)?)")
 _PLAIN_PATH = re.compile(r"[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*(?:\.[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*)*")
 
@@ -292,7 +294,7 @@ def problem_of(said: str) -> Problem:
     if missing is not None:
         return Problem(field=f"{path}.{missing[1]}".lstrip("."), rule="is required")
     if said.startswith(_UNKNOWN):
-        return Problem(field=path or "body", rule="must hold no unknown field")
+        return Problem(field=path or UNKNOWN_FIELD.field, rule=UNKNOWN_FIELD.rule)
     for address in (IMAGE, ADDRESS):
         if f"matching regex '{address.pattern}'" in said:
             return Problem(field=path or "body", rule=f"must be {address.description}")
