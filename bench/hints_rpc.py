@@ -85,7 +85,7 @@ def filled(blocks: int) -> LiveHints:
 def service(blocks: int) -> HintService:
     """The service that both servers have."""
     live = filled(blocks)
-    metrics = Metrics(live.index, live.clock.monotonic)
+    metrics = Metrics(live.index)
     return HintService(live, Identities(), metrics, report_streams_max=1, watch_streams_max=1)
 
 

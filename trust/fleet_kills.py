@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -119,14 +119,17 @@ def told(name: str, took: list[float]) -> str:
     return f"  {name:<24} p50 {median(took) * 1e3:6.2f} ms   p99 {took[len(took) * 99 // 100] * 1e3:6.2f} ms"
 
 
-def kills(site: Site, count: int, seed: int) -> list[str]:
-    """The strikes; what was refused."""
+STRIKES = ("engine", "service", "both", "stop")
+
+
+def kills(site: Site, count: int, seed: int, strikes: Sequence[str] = STRIKES) -> list[str]:
+    """So many of the strikes; what was refused."""
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     with Load(site.caller) as load:
         load.run(20)
         for _ in range(count):
-            how = chance.choice(("engine", "service", "both", "stop"))
+            how = chance.choice(strikes)
             strike(site, how, load, chance)
             done[how] += 1
     print(f"{len(load.answered)} answered, {len(load.refused)} refused, over {dict(done)}", flush=True)
