@@ -12,8 +12,9 @@ import pytest
 
 from terraflow.core.reasons import Governed
 from terraflow.gateway.batches.desk import Asked
-from terraflow.gateway.batches.item import LATER, may_run_later
+from terraflow.gateway.batches.item import may_run_later
 from terraflow.gateway.exchange import Declared
+from terraflow.gateway.health import HealthRule
 from terraflow.ports.batches import Batch, BatchStatus
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 from tests.harness import bundle
@@ -176,9 +177,39 @@ async def test_an_item_waits_for_its_slot_beyond_the_deadline_of_requests(tmp_pa
         assert (batch.completed, batch.failed, plane.upstream_calls) == (8, 0, 8)
 
 
+async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: Path) -> None:
+    night = purpose("night", sim("a"), sim("b"), priority=3)
+    async with plane_inside(tmp_path, bundle.document(night)) as plane:
+        health, clock = plane.parts.plane.health, plane.parts.plane.clock
+        for _ in range(HealthRule().faults_max):
+            health.failed("a", clock.monotonic(), None)
+        desk = plane.parts.service.desk
+        batch = await desk.create(ACME, Declared(workload="night"), Asked(), joined([line("pinned", "a")]))
+        assert isinstance(batch, Batch)
+        await asyncio.sleep(0.2)
+        resting = await desk.find(ACME, batch.id)
+        assert isinstance(resting, Batch)
+        assert (resting.status, resting.failed, plane.upstream_calls) == (BatchStatus.IN_PROGRESS, 0, 0)
+        assert await plane.parts.batches._store.queued_items(resting, 9)
+
+
+PASSING = {
+    Governed.BUNDLE_EXPIRED,
+    Governed.BUNDLE_INVALID,
+    Governed.DEADLINE_EXPIRED,
+    Governed.EVIDENCE_UNAVAILABLE,
+    Governed.PROVIDER_UNHEALTHY,
+    Governed.QUEUE_SHED,
+    Governed.RATE_LIMITED,
+    Governed.TENANT_QUEUE_LIMIT,
+    Governed.TIER_NOT_AVAILABLE,
+}
+"""What the plane, or a provider, lacks at the moment."""
+
+
 @pytest.mark.parametrize("code", list(Governed))
 def test_what_may_run_later(code: Governed) -> None:
-    assert may_run_later(code, "", called=False) is (code in LATER)
+    assert may_run_later(code, "", called=False) is (code in PASSING)
     assert not may_run_later(code, "plane_stopped", called=True)
-    stopped = code in LATER or code is Governed.INTERNAL_ERROR
+    stopped = code in PASSING or code is Governed.INTERNAL_ERROR
     assert may_run_later(code, "plane_stopped", called=False) is stopped

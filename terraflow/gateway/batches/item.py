@@ -53,6 +53,7 @@ LATER = frozenset(
         Governed.QUEUE_SHED,
         Governed.TENANT_QUEUE_LIMIT,
         Governed.TIER_NOT_AVAILABLE,
+        Governed.PROVIDER_UNHEALTHY,
         Governed.DEADLINE_EXPIRED,
         Governed.BUNDLE_INVALID,
         Governed.BUNDLE_EXPIRED,
