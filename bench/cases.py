@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 STREAM_CHUNKS = 100
@@ -24,31 +25,42 @@ _QUESTION = (
 )
 
 
+_ASKED = {"role": "user", "content": _QUESTION}
+_CONVERSATION = [{"role": "system", "content": _SYSTEM}, _ASKED]
+
+
 @dataclass(frozen=True)
 class Case:
-    """One kind of request. `chunks` 0 means not streamed; `expect` is the status that counts as good."""
+    """One kind of request. `chunks` 0 means not streamed; `expect` is the status that counts as good; `path` stands
+    behind `/v1`, and says in which shape the same conversation is asked."""
 
     name: str
     model: str
     chunks: int = 0
     expect: int = 200
+    path: str = "/chat/completions"
 
     @property
     def body(self) -> str:
         """The request's JSON."""
-        conversation = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _QUESTION}]
-        document: dict[str, object] = {"model": self.model, "messages": conversation, "max_tokens": 256}
-        if self.chunks:
-            document["stream"] = True
-        return json.dumps(document)
+        return json.dumps(_SHAPES[self.path](self.model) | ({"stream": True} if self.chunks else {}))
+
+
+_SHAPES: dict[str, Callable[[str], dict[str, object]]] = {
+    "/chat/completions": lambda model: {"model": model, "messages": _CONVERSATION, "max_tokens": 256},
+    "/messages": lambda model: {"model": model, "system": _SYSTEM, "messages": [_ASKED], "max_tokens": 256},
+    "/invocations": lambda model: {"workload": model, "messages": _CONVERSATION, "max_output_tokens": 256},
+}
 
 
 PLAIN = Case("governed request", "bench")
+MESSAGES = Case("the same on /v1/messages", "bench", path="/messages")
+INVOCATIONS = Case("the same on /v1/invocations", "bench", path="/invocations")
 REFUSAL = Case("refusal by policy", "bench-refused", expect=403)
 PACED = Case("stream, a chunk every 2 ms", f"mock-stream-{STREAM_CHUNKS}-interval-2", chunks=STREAM_CHUNKS)
 BURST = Case("stream, as fast as it goes", f"mock-stream-{STREAM_CHUNKS}", chunks=STREAM_CHUNKS)
 ENDLESS = Case("stream that the client leaves", "mock-stream-10000-interval-5", chunks=10_000)
 
-CASES = (PLAIN, REFUSAL, PACED, BURST, ENDLESS)
-ROUTED = tuple(case.model for case in CASES if case is not REFUSAL)
+CASES = (PLAIN, MESSAGES, INVOCATIONS, REFUSAL, PACED, BURST, ENDLESS)
+ROUTED = tuple(dict.fromkeys(case.model for case in CASES if case is not REFUSAL))
 """The models that a proxy must pass on to the mock."""

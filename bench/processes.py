@@ -137,15 +137,15 @@ def get(port: int, path: str, headers: Mapping[str, str] | None = None) -> tuple
         connection.close()
 
 
-def post(server: Server, body: str) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers (lower-case names) and body of one chat completion."""
+def post(server: Server, body: str, path: str = "/chat/completions") -> tuple[int, dict[str, str], bytes]:
+    """Status, headers (lower-case names) and body of one request; `path` stands behind `/v1`."""
     connection = http.client.HTTPConnection(HOST, server.port, timeout=30)
     try:
         headers = {"content-type": "application/json"}
         for header in server.headers:
             name, _, value = header.partition(": ")
             headers[name] = value
-        connection.request("POST", "/v1/chat/completions", body=body.encode(), headers=headers)
+        connection.request("POST", f"/v1{path}", body=body.encode(), headers=headers)
         response = connection.getresponse()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
     finally:

@@ -53,7 +53,7 @@ def measure(server: Server, mock: Server, case: cases.Case, connections: int, **
     """One run of the load generator; its result with the server's own figures lifted to the top."""
     spec = Spec(
         **{
-            "url": f"{server.base_url}/chat/completions",
+            "url": f"{server.base_url}{case.path}",
             "headers": server.headers,
             "body": case.body,
             "connections": connections,
@@ -112,7 +112,7 @@ class Bench:
 
     def probe(self, server: Server, case: cases.Case) -> None:
         """One request as the load generator will send it; raises when the answer is not the one expected."""
-        status, headers, body = post(server, case.body)
+        status, headers, body = post(server, case.body, case.path)
         reason = headers.get("x-terraflow-reason", "none")
         say(f"  {server.name}, {case.name}: {status}, x-terraflow-reason {reason}")
         if status != case.expect:
@@ -152,13 +152,14 @@ def bench_plane(bench: Bench, folder: Path) -> None:
     upstream = bench.mock.base_url
     with plane(upstream, folder / "plane") as server:
         bench.introduce("plane", server)
-        for case in (cases.PLAIN, cases.REFUSAL, cases.PACED):
+        for case in (cases.PLAIN, cases.MESSAGES, cases.INVOCATIONS, cases.REFUSAL, cases.PACED):
             bench.probe(server, case)
         both = {"mock": bench.mock, "plane": server}
         for connections in CONNECTIONS:
             bench.cell(both, cases.PLAIN, connections)
-        for connections in CONNECTIONS:
-            bench.cell({"plane": server}, cases.REFUSAL, connections)
+        for case in (cases.MESSAGES, cases.INVOCATIONS, cases.REFUSAL):
+            for connections in CONNECTIONS:
+                bench.cell({"plane": server}, case, connections)
         bench.records(server, folder / "plane")
         for connections in STREAM_CONNECTIONS:
             bench.cell(both, cases.PACED, connections)

@@ -86,6 +86,10 @@ def _added(case: cases.Case, connections: int, key: str) -> Callable[[Results], 
     return read
 
 
+def _beside_chat(case: cases.Case, connections: int) -> Callable[[Results], float]:
+    return lambda results: _cpu(case, connections)(results) - _cpu(cases.PLAIN, connections)(results)
+
+
 def _rps_ratio(results: Results) -> float:
     ours, theirs = (cell(results, server, cases.PLAIN, 64)["rps"] for server in ("plane", "litellm"))
     return float(ours / theirs)
@@ -102,6 +106,12 @@ TARGETS = (
     Target("governed request, CPU, c=1", "ms", _MOST, 0.6, _cpu(_PLAIN, 1)),
     Target("governed request, CPU, c=16", "ms", _MOST, 0.6, _cpu(_PLAIN, 16)),
     Target("governed request, CPU, c=64", "ms", _MOST, 0.6, _cpu(_PLAIN, 64)),
+    Target("the same on /v1/messages, CPU, c=16", "ms", _MOST, 0.6, _cpu(cases.MESSAGES, 16)),
+    Target("the same on /v1/messages, CPU added to chat's, c=16", "ms", _MOST, 0.1, _beside_chat(cases.MESSAGES, 16)),
+    Target("the same on /v1/invocations, CPU, c=16", "ms", _MOST, 0.6, _cpu(cases.INVOCATIONS, 16)),
+    Target(
+        "the same on /v1/invocations, CPU added to chat's, c=16", "ms", _MOST, 0.1, _beside_chat(cases.INVOCATIONS, 16)
+    ),
     Target("governed request, RPS over LiteLLM's, c=64", "×", _LEAST, 25, _rps_ratio),
     Target("governed request, p50 added over the mock, c=1", "ms", _MOST, 2.5, _added(_PLAIN, 1, "p50_ms")),
     Target("refusal by policy, CPU, c=1", "ms", _MOST, 0.3, _cpu(_REFUSAL, 1)),

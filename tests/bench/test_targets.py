@@ -52,15 +52,15 @@ def results() -> dict[str, Any]:
             for case in names
         }
 
-    everything = [cases.PLAIN, cases.REFUSAL, cases.PACED, cases.BURST]
-    no_refusal = [case for case in everything if case is not cases.REFUSAL]
+    everything = [cases.PLAIN, cases.MESSAGES, cases.INVOCATIONS, cases.REFUSAL, cases.PACED, cases.BURST]
+    routed = [cases.PLAIN, cases.PACED, cases.BURST]
     return {
         "machine": {"memory": "25 GB"},
         "servers": {"plane": "TerraFlow", "mock": "mock", "litellm": "LiteLLM 1.2.3"},
         "cells": {
             "plane": cells({}, everything),
             "mock": cells({"p50_ms": 0.1}, [cases.PLAIN]) | cells({"ttft_p50_ms": 0.1}, [cases.PACED, cases.BURST]),
-            "litellm": cells({"rps": 100.0}, no_refusal),
+            "litellm": cells({"rps": 100.0}, routed),
         },
         "leaving": {"plane": {"trials": 20, "closed": 20, "waited_ms": 2000.0, "p50_ms": 2.0, "worst_ms": 9.0}},
         "records": {"connections": 64, "records": 20_000, "requests": 10_000, "seconds": 2.0, "per_s": 10_000.0},
