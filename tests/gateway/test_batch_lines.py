@@ -54,6 +54,13 @@ def test_lines_are_for_one_endpoint() -> None:
     assert reading(MESSAGES).take([raw(url=MESSAGES)], 1) is None
 
 
+def test_a_stream_is_not_for_batches() -> None:
+    refuse = reading().take([raw("a"), raw("b", body=b'{"stream":true}')], 1)
+    assert refuse is not None
+    assert refuse.problems[0] == lines.problem(2, "body.stream", "is not for batches")
+    assert reading().take([raw("a", body=b'{"stream":false}'), raw("b", body=b'{"stream":null}')], 1) is None
+
+
 def test_names_are_compared_as_texts_over_all_that_was_read() -> None:
     read = reading()
     assert read.take([raw("a")], 1) is None

@@ -20,7 +20,7 @@ import msgspec
 
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.resolve import resolve
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import DATA_CLASSES, MICRO, SENSITIVE_TYPES, Instant, Priority, RequestId
@@ -133,9 +133,6 @@ async def _read(
     request = parse() if size < LONG_BYTES else await plane.turns.take(parse)
     if isinstance(request, Refuse):
         return request
-    if request.stream:
-        problem = Problem(field="stream", rule="is not for batches")
-        return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
     said = Declared(
         workload=batch.workload,
         data_class=None if batch.data_class is None else DATA_CLASSES[batch.data_class],

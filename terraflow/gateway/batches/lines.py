@@ -1,7 +1,7 @@
 """The lines of a batch: what a caller gives, what it gets, in OpenAI's form.
 
 1. A line given is `{"custom_id", "method", "url", "body"}`, strict JSON; nothing else is in it. Its body is kept byte
-   for byte, and is read when the item runs.
+   for byte, and is read when the item runs; only that it asks for no stream is seen to at once.
 2. A line got is `{"id", "custom_id", "response", "error"}`: `response` holds what the item's request was answered with,
    `error` says why it never ran; the other one is null.
 3. A problem names a line's number and a field, never a value.
@@ -76,6 +76,8 @@ class Reading:
             return _wrong(no, "url", "must be the batch's endpoint")
         if type(line["body"]) is not dict:
             return _wrong(no, "body", "must be an object")
+        if line["body"].get("stream") is True:
+            return _wrong(no, "body.stream", "is not for batches")
         if name in self._names:
             return Refuse(reason=ModelApi.DUPLICATE_CUSTOM_ID, problems=(problem(no, "custom_id", "must be unique"),))
         self._names.add(name)
