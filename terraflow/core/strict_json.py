@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -47,7 +48,8 @@ def parse_json(raw: bytes, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES
     except RecursionError:
         raise BadJson(f"must not be nested deeper than {depth_max}") from None
     except ValueError:
-        raise BadJson("must be valid JSON") from None
+        marked = raw.startswith(codecs.BOM_UTF8)
+        raise BadJson("must not begin with a byte order mark" if marked else "must be valid JSON") from None
     # A document with no more brackets than the bound cannot be deeper than it.
     if raw.count(b"[") + raw.count(b"{") > depth_max and depth_of(value) > depth_max:
         raise BadJson(f"must not be nested deeper than {depth_max}")

@@ -208,7 +208,7 @@ def _image(url: str) -> bytes:
         (b"", "body", "JSON"),
         (b"{" + CANARY.encode(), "body", "JSON"),
         (b'{"messages": []} trailing', "body", "JSON"),
-        (b"\xef\xbb\xbf" + BODY, "body", "JSON"),
+        (b"\xef\xbb\xbf" + BODY, "body", "byte order mark"),
         (BODY.decode().encode("utf-16"), "body", "UTF-8"),
         (BODY.replace(b"Hello", b"\xff\xfe"), "body", "UTF-8"),
         (BODY.replace(b"Hello", rb"\ud800"), "body", "surrogate"),

@@ -40,6 +40,7 @@ def test_a_body_is_kept_byte_for_byte() -> None:
         (raw(body=b"[" + b"1," * 200 + b"1]"), "must not hold more than 100"),
         (b'"' + b"x" * 1_000 + b'"', "must be at most 1000 bytes"),
         (b"\xff", "must be UTF-8"),
+        (b"\xef\xbb\xbf" + raw("b"), "must not begin with a byte order mark"),
     ],
 )
 def test_a_line_is_strict_json_within_its_bounds(line: bytes, rule: str) -> None:
