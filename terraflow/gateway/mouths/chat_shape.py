@@ -269,8 +269,6 @@ def chosen_names(body: ChatBody) -> list[str]:
 _AT = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([a-z_]+)`")
 _UNKNOWN = "Object contains unknown field"
-UNKNOWN_FIELD = Problem(field="body", rule="must hold no unknown field")
-"""A field at the top of a body that the shape does not have."""
 _EXPECTED = re.compile(r"Expected (`[a-z0-9_. |\[\]]+`(?: (?:of length )?[<>=]+ [0-9.-]+)?)")
 _PLAIN_PATH = re.compile(r"[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*(?:\.[a-z_]+(?:\[(?:[0-9]+|\.\.\.)?\])*)*")
 
@@ -286,15 +284,18 @@ def check(document: dict[str, Any]) -> ChatBody | Problem:
         return problem_of(str(error))
 
 
-def problem_of(said: str) -> Problem:
-    """What msgspec `said` of a body, without the value and without any key that the caller chose."""
+def problem_of(said: str, kind: type[msgspec.Struct] | None = None) -> Problem:
+    """What msgspec `said` of a body, without the value and without any key that the caller chose. `kind`: the body's
+    struct, if it takes no other fields than its own; one that is not among them is answered with their names."""
     at = _AT.search(said)
     path = at["path"] if at is not None and _PLAIN_PATH.fullmatch(at["path"]) else ""
     missing = _MISSING.match(said)
     if missing is not None:
         return Problem(field=f"{path}.{missing[1]}".lstrip("."), rule="is required")
     if said.startswith(_UNKNOWN):
-        return Problem(field=path or UNKNOWN_FIELD.field, rule=UNKNOWN_FIELD.rule)
+        if kind is not None and at is None:
+            return Problem(field="body", rule="must hold nothing but " + ", ".join(sorted(kind.__struct_fields__)))
+        return Problem(field=path or "body", rule="must hold no unknown field")
     for address in (IMAGE, ADDRESS):
         if f"matching regex '{address.pattern}'" in said:
             return Problem(field=path or "body", rule=f"must be {address.description}")

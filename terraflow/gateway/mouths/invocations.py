@@ -63,10 +63,6 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     reasoning_effort: Any = None
 
 
-_NOTHING_ELSE = "must hold nothing but " + ", ".join(sorted(Body.__struct_fields__))
-"""The unknown field is the caller's word and is not said: what may stand there says the same."""
-
-
 def parse(raw: bytes, values_max: int = NODES_MAX) -> Declaring | Refuse:
     """The neutral request of a body and what it declares, or INVALID_REQUEST, INVALID_DATA_CLASS, INVALID_DEADLINE or
     INVALID_SENSITIVE_TYPE."""
@@ -75,8 +71,8 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> Declaring | Refuse:
     except BadJson as bad:
         return _invalid("body", bad.rule)
     except msgspec.ValidationError as error:
-        problem = chat_shape.problem_of(str(error))
-        return _invalid(problem.field, _NOTHING_ELSE if problem == chat_shape.UNKNOWN_FIELD else problem.rule)
+        problem = chat_shape.problem_of(str(error), Body)
+        return _invalid(problem.field, problem.rule)
     if (body.input is None) == (body.messages is None):
         return _invalid("input", "must stand in place of messages, or messages in its place")
     declared = _declared(body)

@@ -241,7 +241,7 @@ def check(document: Any, kind: type[_Body]) -> _Body | Problem:
     try:
         return msgspec.convert(document, kind, strict=True)
     except msgspec.ValidationError as error:
-        return problem_of(str(error))
+        return problem_of(str(error), kind)
 
 
 def check_tool(tool: dict[str, Any], at: int) -> CustomTool | NamedTool | Problem:
