@@ -100,6 +100,12 @@ def connect(site: Site) -> Connection:
     return Connection(socket.create_connection((place.hostname, place.port), timeout=10))
 
 
+def _has_place(site: Site) -> bool:
+    """Whether a connection is kept now: one for which there is no place is closed at once."""
+    with connect(site) as tried:
+        return tried.silent(0.5)
+
+
 def test_connections_are_bounded_by_address(launch: Launch) -> None:
     site = launch(DOCUMENT, trusted_proxies=["10.0.0.0/8"], connections_per_address_max=2)
     with connect(site) as first, connect(site) as second:
@@ -137,7 +143,10 @@ def test_a_tls_handshake_that_does_not_come_is_given_up(launch: Launch, tmp_path
             assert third.closed(), "handshakes are counted"
         silent.socket.settimeout(20)
         assert silent.closed() and slow.closed()
-    assert 9 < time.monotonic() - begun < 15
+    assert 9 < time.monotonic() - begun < 20
+    # A caller sees its end before the plane has its place back, and a TLS client that is then refused leaves its socket
+    # to the collector (`ssl.SSLSocket` does not close one that was reset before its handshake).
+    until(lambda: _has_place(site))
     trusted = ssl.create_default_context(cafile=str(certificate))
     url = site.plane.base_url.replace("127.0.0.1", "localhost").removesuffix("/v1")
     with httpx2.Client(verify=trusted) as client:
