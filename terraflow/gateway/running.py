@@ -69,7 +69,9 @@ class Presence:
         self._end(PlaneStops)
 
     def _end(self, why: type[Interrupted]) -> None:
-        self._why = self._why or why
+        if self._why is not None:
+            return
+        self._why = why
         if self._interrupt is not None:
             self._interrupt.cancel()
 

@@ -72,6 +72,29 @@ async def test_leaving_in_the_middle_of_a_wait_is_no_cancellation_of_the_task() 
     assert await asyncio.wait_for(task, 1) == "recorded"
 
 
+async def test_what_interrupts_second_neither_renames_the_end_nor_interrupts_again() -> None:
+    presence, steps = Presence(), []
+
+    async def work() -> int:
+        with pytest.raises(CallerLeft), presence:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await asyncio.sleep(0.02)
+                steps.append("let go")
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    presence.leave()
+    await asyncio.sleep(0)
+    presence.cancel()
+    assert await asyncio.wait_for(task, 5) == 0
+    assert steps == ["let go"]
+
+
 async def test_a_real_cancellation_stays_one() -> None:
     presence = Presence()
 
