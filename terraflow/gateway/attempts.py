@@ -59,9 +59,12 @@ async def open_trial(
     capability = route.capability
     if x.held != capability.id:
         waits = plane.clock.monotonic()
-        with x.presence:
-            taken = await plane.capacity.take(capability.id, capability.in_flight_max, x.deadline - waits)
-        x.elsewhere_s += plane.clock.monotonic() - waits
+        try:
+            with x.presence:
+                taken = await plane.capacity.take(capability.id, capability.in_flight_max, x.deadline - waits)
+        finally:
+            # Counted of a caller that leaves, too: the plane would else be thought slow when many do.
+            x.elsewhere_s += plane.clock.monotonic() - waits
         if taken is False:
             return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
         if taken is not True:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from terraflow.core.reasons import Governed
+from terraflow.gateway.admission import Admission
+from terraflow.gateway.admission_queue import Ticket
 from tests.harness.bundle import APPLICATION, TENANT, document, purpose, sim
 from tests.harness.inside import plane_inside
 from tests.harness.wire import MemoryWire
@@ -41,6 +44,35 @@ async def test_a_caller_that_leaves_while_its_key_is_claimed(
         _, outcome = await store.find_entries(TENANT, APPLICATION, request_id)
     assert json.loads(outcome.data)["reason_code"] == reason
     assert inside.upstream_calls == (reason is Governed.PERMITTED)
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["for a slot", "before a retry"])
+async def test_what_a_caller_waited_for_before_it_left_is_not_the_planes_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    made = sim("m", {"fail": "rate_limited", "retry_after_s": 5}, in_flight_max=1)
+    elsewhere: list[float] = []
+    real = Admission.leave
+
+    def leave(self: Admission, ticket: Ticket, elsewhere_s: float) -> None:
+        elsewhere.append(elsewhere_s)
+        real(self, ticket, elsewhere_s)
+
+    monkeypatch.setattr(Admission, "leave", leave)
+    async with plane_inside(tmp_path / "data", document(purpose("w", made))) as inside:
+        capacity = inside.parts.plane.capacity
+        wire = MemoryWire("POST", b"/v1/chat/completions", inside.headers({}), _body(False))
+        if full:
+            assert capacity.try_take("m", 1)
+        answered = asyncio.create_task(inside.parts.service.handle(wire))
+        ends = time.monotonic() + 10
+        while not (capacity._waiting if full else inside.upstream_calls):
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        wire.leave()
+        await answered
+    assert len(elsewhere) == 1 and elsewhere[0] > 0.2
 
 
 def _body(stream: bool) -> bytes:

@@ -7,9 +7,7 @@ import random
 from terraflow.contracts.plan import Role
 from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
 from terraflow.core.reasons import Governed
-from terraflow.gateway.attempts import (
-    open_trial,
-)
+from terraflow.gateway.attempts import open_trial
 from terraflow.gateway.calling import call_once
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
@@ -57,9 +55,12 @@ async def call_provider(plane: Plane, x: Exchange) -> StepOutcome:
             return _refusal(step, failed)
         if type(step) is Retry:
             retries, why = retries + 1, Why.RETRY
-            with x.presence:
-                await plane.clock.sleep(step.delay_s)
-            x.elsewhere_s += step.delay_s
+            pauses = plane.clock.monotonic()
+            try:
+                with x.presence:
+                    await plane.clock.sleep(step.delay_s)
+            finally:
+                x.elsewhere_s += plane.clock.monotonic() - pauses
             hold(plane, x, route.capability)
         else:
             taken = take_route(plane, x, at + 1)
