@@ -80,6 +80,9 @@ class Capacity:
         """A stream that was asked for at monotonic second `started` gave its first chunk; its slot is still taken."""
         now = self._clock.monotonic()
         self._measured(capability, now).began(started, self._taken.get(capability, 0), now)
+        # The limit may have risen, and the next slot may be given back only when a long stream ends.
+        if capability in self._waiting:
+            self._let_in(capability)
 
     def answered(self, capability: str, started: float, output_tokens: int) -> None:
         """A whole answer came; its slot is still taken."""

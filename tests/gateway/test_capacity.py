@@ -6,7 +6,7 @@ import time
 import pytest
 
 from terraflow.app.runtime import SystemClock
-from terraflow.gateway.adaptive_limit import LimitRule
+from terraflow.gateway.adaptive_limit import SAMPLES_MIN, LimitRule
 from terraflow.gateway.capacity import CAPABILITIES_MAX, Capacity
 
 
@@ -76,6 +76,24 @@ async def test_a_provider_that_is_given_too_much_gets_less_and_who_waits_gets_th
     assert await waiting
     assert (capacity.free("m", None), capacity.free("m", 7), capacity.free("m", 9)) == (0, 0, 0)
     assert capacity.free("m", 3) == 0
+
+
+async def test_a_limit_that_rises_lets_in_who_waits_before_anybody_that_comes() -> None:
+    capacity = slots()
+    for _ in range(10):
+        assert capacity.try_take("m", None)
+    capacity.overloaded("m", time.monotonic())
+    for _ in range(3):
+        capacity.give_back("m")
+    waiting = asyncio.create_task(capacity.take("m", None, 5))
+    await asyncio.sleep(0.3)
+    assert capacity.free("m", None) == 0
+    for _ in range(SAMPLES_MIN):
+        capacity.began("m", time.monotonic())
+    room = capacity.free("m", None)
+    assert await waiting
+    assert capacity._waiting == {}
+    assert capacity.free("m", None) == room
 
 
 async def test_the_limit_of_the_definition_stays_the_most() -> None:
