@@ -5,7 +5,8 @@
    more for each `rest_s` that it takes: a success makes it healthy, a fault starts a new rest.
 3. A provider that says when it may be asked again (`Retry-After`) is not asked before, whatever else succeeds, for at
    most `retry_after_max_s`.
-4. How a call ended is told with the instant in which it began: what began before the probe does not speak for it.
+4. A call that ended without telling anything is named with the instant in which it began: one from before the probe
+   lets no other through.
 """
 
 from __future__ import annotations
