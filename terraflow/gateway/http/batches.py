@@ -29,18 +29,23 @@ from terraflow.ports.batches import Batch, BatchFile, BatchStatus
 FORM_BYTES = 16 * 1024
 """What a form has beside its file."""
 PAGE, PAGE_MAX = 20, 100
+"""Batches of a page, where the query does not say how many, and at most."""
+WINDOW = re.compile(r"([1-9][0-9]{0,4})([smh])")
+"""A completion window: so many seconds, minutes or hours."""
+METADATA_PAIRS, METADATA_NAME, METADATA_VALUE = 16, 64, 512
+"""The most pairs of a batch's metadata, and the most characters of a name and of a value: OpenAI's bounds."""
 
 _JSONL = re.compile(
     rb"application/(?:jsonl|x-ndjson|x-jsonlines)\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE
 )
 _LINES = b"application/jsonl"
-_WINDOW = re.compile(r"([1-9][0-9]{0,4})([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _WINDOW_MAX_S = 86_400
 _FIELDS = frozenset(("input_file_id", "endpoint", "completion_window", "metadata"))
 _ID = re.compile(r"[a-z]{1,8}[_-][0-9a-f]{32}(?:-[a-z]{1,8})?")
 _QUERY = re.compile(r"(?P<name>limit|after)=(?P<value>[A-Za-z0-9_-]{1,64})")
-_METADATA = {"pairs": 16, "name": 64, "value": 512}
+
+_METADATA_RULE = f"must be at most {METADATA_PAIRS} texts of {METADATA_VALUE} characters, by names of {METADATA_NAME}"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -191,13 +196,13 @@ def _asked(raw: bytes) -> Asked | Refuse:
     if type(endpoint) is not str or endpoint not in ENDPOINTS:
         return invalid_request("endpoint", "must be one of " + ", ".join(ENDPOINTS))
     window = body.get("completion_window", "24h")
-    found = _WINDOW.fullmatch(window) if type(window) is str else None
+    found = WINDOW.fullmatch(window) if type(window) is str else None
     window_s = 0 if found is None else int(found[1]) * _SECONDS[found[2]]
     if not 0 < window_s <= _WINDOW_MAX_S:
         return invalid_request("completion_window", "must be a time up to 24h, such as 90s, 30m or 24h")
     metadata = body.get("metadata")
     if metadata is not None and not _is_metadata(metadata):
-        return invalid_request("metadata", "must be at most 16 texts of 512 characters, by names of 64")
+        return invalid_request("metadata", _METADATA_RULE)
     return Asked(
         endpoint=endpoint,
         input_file=file_id,
@@ -210,9 +215,9 @@ def _asked(raw: bytes) -> Asked | Refuse:
 def _is_metadata(given: object) -> bool:
     return (
         type(given) is dict
-        and len(given) <= _METADATA["pairs"]
+        and len(given) <= METADATA_PAIRS
         and all(
-            len(name) <= _METADATA["name"] and type(value) is str and len(value) <= _METADATA["value"]
+            len(name) <= METADATA_NAME and type(value) is str and len(value) <= METADATA_VALUE
             for name, value in given.items()
         )
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.gateway.batches.item import ENDPOINTS
-from terraflow.gateway.http import shapes
+from terraflow.gateway.http import batches, shapes
 
 Json = dict[str, Any]
 Code = Governed | ModelApi
@@ -53,10 +53,15 @@ _BATCH: Json = {
     "properties": {
         "input_file_id": {"type": "string"},
         "endpoint": {"enum": list(ENDPOINTS)},
-        "completion_window": {"type": "string", "pattern": "^[1-9][0-9]{0,4}[smh]$", "default": "24h"},
+        "completion_window": {"type": "string", "pattern": f"^{batches.WINDOW.pattern}$", "default": "24h"},
         "metadata": {
             "anyOf": [
-                {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string", "maxLength": 512}},
+                {
+                    "type": "object",
+                    "maxProperties": batches.METADATA_PAIRS,
+                    "propertyNames": {"maxLength": batches.METADATA_NAME},
+                    "additionalProperties": {"type": "string", "maxLength": batches.METADATA_VALUE},
+                },
                 {"type": "null"},
             ]
         },
@@ -148,7 +153,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         bodies={"application/json": _BATCH, "application/jsonl": _LINES},
         answer=shapes.Batch,
         errors=(
-            *_DECLARED,
+            ModelApi.INVALID_DATA_CLASS,
+            ModelApi.INVALID_SENSITIVE_TYPE,
             ModelApi.BATCH_REQUIRES_P3,
             ModelApi.DUPLICATE_CUSTOM_ID,
             Governed.UNKNOWN_WORKLOAD,
@@ -161,7 +167,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="The application's batches, newest first",
         answer=shapes.BatchList,
         errors=(ModelApi.BATCH_NOT_FOUND,),
-        query={"limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "after": {"type": "string"}},
+        query={
+            "limit": {"type": "integer", "minimum": 1, "maximum": batches.PAGE_MAX, "default": batches.PAGE},
+            "after": {"type": "string"},
+        },
     ),
     ("GET", "/v1/batches/*"): Operation(summary="A batch", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)),
     ("POST", "/v1/batches/*/cancel"): Operation(
