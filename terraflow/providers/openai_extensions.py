@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from terraflow.contracts.capability import Dialect
+from terraflow.core.chat_fields import UNKNOWN_FIELD
 from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.anthropic_thinking import EFFORTS
 
@@ -46,7 +47,7 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     if effort is not None:
         made["reasoning_effort"] = effort
     if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
-        raise _refused("unknown field")
+        raise _refused(UNKNOWN_FIELD)
     made["messages"] = [_message(message, dialect) for message in document["messages"]]
     if "tools" in made:
         made["tools"] = [_tool(tool) for tool in made["tools"]]

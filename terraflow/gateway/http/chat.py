@@ -11,6 +11,7 @@ import logging
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
+from terraflow.core.types import MICRO
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.flow import Flow
@@ -91,7 +92,7 @@ async def _answer_streamed(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) 
 
 
 def _created(x: Exchange) -> int:
-    return x.received_at // 1_000_000
+    return x.received_at // MICRO
 
 
 def _collected(mouth: Mouth, x: Exchange, closed: Closed) -> Reply:

@@ -19,7 +19,7 @@ import msgspec
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import reason as reason_of
 from terraflow.gateway.exchange import Closed
-from terraflow.gateway.mouths.errors import terraflow_object, ungoverned_facts
+from terraflow.gateway.mouths.errors import terraflow_object, ungoverned_facts, ungoverned_status
 from terraflow.gateway.mouths.messages_shape import THREAD
 from terraflow.ports.upstream import Usage
 
@@ -162,7 +162,7 @@ def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
     reason = reason_of(refuse.reason)
     message, facts = ungoverned_facts(refuse, request_id)
     details = _NO_THREADS if THREAD in refuse.problems else None
-    return _error(reason.status or 500, reason.code, message, request_id, facts, details)
+    return _error(ungoverned_status(refuse), reason.code, message, request_id, facts, details)
 
 
 def _error(
