@@ -117,7 +117,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     `document` is the parsed chat body as it will be sent on: strictly parsed JSON, without `model`, `stream`,
     `stream_options` and the fields that say how long an answer may be, which travel beside it. `audio`: some goes
     in or is asked for, which has prices of its own. `extended`: it came in another shape than OpenAI's, and may hold
-    the extension fields of docs/adr/0019-extension-fields.md.
+    the extension fields of docs/adr/0019-extension-fields.md. `checkable_schema`: an `output_schema` that cannot be
+    checked is refused, whether or not the contract has it checked.
     """
 
     document: dict[str, Any]
@@ -133,6 +134,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     attachment_tokens_max: int = 0
     audio: bool = False
     extended: bool = False
+    checkable_schema: bool = False
 
     @property
     def input_bound(self) -> int:

@@ -159,6 +159,17 @@ def test_what_is_no_invocation(said: Any, field: str, site: Site, checks: Checks
     checks.ungoverned(invoke(site, said), ModelApi.INVALID_REQUEST, field=field)
 
 
+@pytest.mark.parametrize("workload", ["plain", "strict"])
+@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"pattern": "("}], ids=["type", "pattern"])
+def test_a_schema_that_is_none_is_refused_under_every_contract(
+    schema: dict[str, Any], workload: str, site: Site, vendor: Vendor, checks: Checks
+) -> None:
+    calls = len(vendor.requests)
+    response = invoke(site, {"workload": workload, "output_schema": schema})
+    checks.refused(site.caller, response, Governed.PROVIDER_REJECTED_REQUEST, detail="RESPONSE_SCHEMA_INVALID")
+    assert len(vendor.requests) == calls
+
+
 def test_an_unknown_field_is_answered_with_those_that_there_are(site: Site, checks: Checks) -> None:
     problem = checks.ungoverned(invoke(site, {CANARY: 1}), ModelApi.INVALID_REQUEST, field="body")
     assert problem["rule"].startswith("must hold nothing but capability, data_class, deadline_ms, input, ")

@@ -4,7 +4,8 @@
    capability by name. Nothing but what stands in `Body` is taken.
 2. Messages and tools are OpenAI's, and go to every provider as chat does.
 3. An answer is whole, with its decision: an invocation is never streamed.
-4. `output` is the answer's text; where the caller asked for a schema and the text is JSON, the value that it is.
+4. `output` is the answer's text; where the caller asked for a schema and the text is JSON, the value that it is. What
+   is no JSON Schema that can be checked is refused, whatever the contract has checked.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> Declaring | Refuse:
         choices=1,
         tool_names=tool_names(chat),
         output_schema=body.output_schema,
+        checkable_schema=True,
         model=None,
         size_bytes=len(raw),
         inline_bytes=attached.inline_bytes,

@@ -84,8 +84,10 @@ def _apply_output_rules(x: Exchange) -> None:
     workload = x.resolution.workload
     rules, request = workload.contract.output, x.request
     x.validator = workload.answer_schema
-    if rules.requested_schema and request.output_schema:
-        x.validator = compile_requested(request.output_schema)
+    if request.output_schema and (rules.requested_schema or request.checkable_schema):
+        requested = compile_requested(request.output_schema)
+        if rules.requested_schema:
+            x.validator = requested
     if rules.json_schema is not None and request.document.get("response_format") is None:
         wanted = {"name": "answer", "schema": rules.json_schema}
         asked = {"type": "json_schema", "json_schema": wanted}
