@@ -151,15 +151,8 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         checkpoints.start()
         opened.pop_all()
     desk = Batches(plane, sqlite.batches, _batch_limits(settings), runner)
-    service = Service(
-        plane,
-        _service_limits(settings),
-        LedgerProofs(sqlite.ledger, log_key.public_key()),
-        within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
-        checkpoints.trouble,
-        desk,
-        metrics=door,
-    )
+    proofs = LedgerProofs(sqlite.ledger, log_key.public_key())
+    service = _service(settings, plane, proofs, checkpoints, desk, door)
     metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
     background = [
         asyncio.create_task(bundles.keep_fresh()),
@@ -229,6 +222,25 @@ def _plane(
         ),
         recovery=recovery,
         telemetry=telemetry,
+    )
+
+
+def _service(
+    settings: Settings,
+    plane: Plane,
+    proofs: LedgerProofs,
+    checkpoints: Checkpoints,
+    desk: Batches,
+    door: MetricsDoor | None,
+) -> Service:
+    return Service(
+        plane,
+        _service_limits(settings),
+        proofs,
+        within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
+        checkpoints.trouble,
+        desk,
+        metrics=door,
     )
 
 
