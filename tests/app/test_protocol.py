@@ -286,15 +286,15 @@ def test_a_slow_head_is_refused(caller: Connection, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_next_head_has_its_own_time(edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.6)
     for _ in range(3):
         caller.send(b"GET / HTTP/1.1\r\n")
-        time.sleep(0.15)
+        time.sleep(0.25)
         assert caller.ask(HOST, b"\r\n").status == 200
     caller.send(get("/held"), b"GET / HTTP/1.1\r\n")
-    time.sleep(0.15)
+    time.sleep(0.25)
     caller.send(HOST, b"\r\n", b"GET / HTTP/1.1\r\n")
-    time.sleep(0.4)
+    time.sleep(0.7)
     edge.release()
     assert [caller.hear().status for _ in range(2)] == [200, 200]
     assert caller.ask(HOST, b"\r\n").status == 200
@@ -627,7 +627,7 @@ def test_a_connection_that_says_nothing_has_the_time_of_a_head(
 def test_the_short_rest_of_a_body_that_nobody_reads_has_its_time(
     edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_S", 0.8)
     with edge.connect() as slow:
         for connection in (caller, slow):
             assert connection.ask(post(b"x" * 100, "/unread")[:-50]).status == 401

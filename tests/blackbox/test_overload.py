@@ -51,7 +51,7 @@ def test_who_could_not_be_served_in_time_is_told_so_at_once(launch: Launch, chec
         waiting = [ask_later(threads, site, "plain") for _ in range(2)]
         begun = time.monotonic()
         shed = site.caller.ask(headers=headers_of(deadline_ms=1_200))
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 1, "before its deadline"
         checks.refused(site.caller, shed, Governed.QUEUE_SHED, retry_after=True)
         assert int(shed.headers["retry-after"]) in (2, 3)
         for asked in waiting:
