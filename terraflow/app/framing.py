@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from terraflow.core.outcome import Refuse
-from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX, invalid_request
+from terraflow.core.outcome import Refuse, invalid_request
+from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host", b"expect"))
 """The headers that this table and the connection read; a second one of a name is refused as it is parsed."""

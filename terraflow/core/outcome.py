@@ -41,6 +41,11 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
+def invalid_request(field: str, rule: str) -> Refuse:
+    """INVALID_REQUEST with one problem; both texts are ours."""
+    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))
+
+
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier outcome of the same idempotency key is sent again; nothing runs and nothing is charged."""
 

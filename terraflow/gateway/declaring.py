@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from terraflow.core.outcome import Problem, Refuse
-from terraflow.core.reasons import ModelApi
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.types import MICRO, MicroUsd, parse_usd, usd
 from terraflow.gateway.exchange import Declared
 
@@ -48,8 +47,7 @@ def combined(head: Declared, body: Declared) -> Declared | Refuse:
     for field, path, header in _TWICE:
         first, second = getattr(head, field), getattr(body, field)
         if _said(first) and _said(second) and first != second:
-            problem = Problem(field=path, rule=f"must not contradict {header}")
-            return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
+            return invalid_request(path, f"must not contradict {header}")
         found[field] = first if _said(first) else second
     return Declared(idempotency_key=head.idempotency_key, capability=body.capability, **found)
 

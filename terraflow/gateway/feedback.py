@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from terraflow.core.outcome import Problem, Refuse
-from terraflow.core.reasons import ModelApi
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import Instant
 from terraflow.evidence import record
@@ -51,20 +50,20 @@ def parse(raw: bytes) -> Said | Refuse:
     try:
         document = parse_json(raw, nodes_max=VALUES_MAX)
     except BadJson as bad:
-        return _invalid("body", bad.rule)
+        return invalid_request("body", bad.rule)
     if not isinstance(document, dict):
-        return _invalid("body", "must be object")
+        return invalid_request("body", "must be object")
     if not document.keys() <= _FIELDS:
-        return _invalid("body", f"must hold nothing but {', '.join(sorted(_FIELDS))}")
+        return invalid_request("body", f"must hold nothing but {', '.join(sorted(_FIELDS))}")
     rating, score, labels = document.get("rating"), document.get("score"), document.get("labels")
     if rating is not None and rating not in RATINGS:
-        return _invalid("rating", f"must be {' or '.join(RATINGS)}")
+        return invalid_request("rating", f"must be {' or '.join(RATINGS)}")
     if score is not None and not (type(score) is int and 0 <= score <= SCORE_MAX):
-        return _invalid("score", f"must be integer, 0 to {SCORE_MAX}")
+        return invalid_request("score", f"must be integer, 0 to {SCORE_MAX}")
     if labels is not None and not _are_labels(labels):
-        return _invalid("labels", f"must be array of some of {', '.join(LABELS)}, each once")
+        return invalid_request("labels", f"must be array of some of {', '.join(LABELS)}, each once")
     if rating is None and score is None and not labels:
-        return _invalid("body", "must hold a rating, a score or labels")
+        return invalid_request("body", "must hold a rating, a score or labels")
     return Said(rating=rating, score=score, labels=tuple(sorted(labels or ())))
 
 
@@ -91,7 +90,3 @@ def recorded(said: Said, tenant: str, application: str, request_id: str, at: Ins
 def said_by(kept: record.Feedback) -> Said:
     """What a recorded feedback says."""
     return Said(rating=kept.rating, score=kept.score, labels=kept.labels)
-
-
-def _invalid(field: str, rule: str) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from terraflow.app.listener import Listener, Peer
 from terraflow.app.peers import Places
 from terraflow.app.protocol import EdgeProtocol
-from terraflow.gateway.http.head import invalid_request
+from terraflow.core.outcome import invalid_request
 from terraflow.gateway.http.replies import ungoverned
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Disconnected, Reply, Stalled, Wire
 

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from terraflow.contracts.bundle import Bundle
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.batches.item import ENDPOINTS, INVOCATIONS_PATH, above_p3
@@ -143,7 +143,7 @@ class Batches:
         assert asked.input_file is not None
         file = await self.file(caller, asked.input_file)
         if not isinstance(file, BatchFile):
-            return _wrong("input_file_id", "must be a file that this application uploaded")
+            return invalid_request("input_file_id", "must be a file that this application uploaded")
         async with self._one:
             data = b"".join([piece async for piece in self.pieces(file)])
             return await self._create(caller, declared, asked, data)
@@ -199,7 +199,7 @@ class Batches:
         """The lines of a batch, some a turn of the loop."""
         limits = self.limits
         if data.count(b"\n") + (not data.endswith(b"\n")) > limits.items_max:
-            return _wrong("lines", f"must be at most {limits.items_max}")
+            return invalid_request("lines", f"must be at most {limits.items_max}")
         reading = Reading(endpoint, frozenset(ENDPOINTS), limits.line_bytes_max, limits.values_max)
         some: list[bytes] = []
         size, first = 0, 1
@@ -214,7 +214,7 @@ class Batches:
                 return refuse
             some, size, first = [], 0, no + 1
         if not reading.items:
-            return _wrong("lines", "must be at least one")
+            return invalid_request("lines", "must be at least one")
         return reading
 
     async def find(self, caller: KeyHolder, batch_id: str) -> Batch | Refuse:
@@ -258,7 +258,3 @@ def _of_line(refuse: Refuse, no: int) -> Refuse:
     else:
         found = problem(no, "body.workload", "must be a workload of this workspace")
     return msgspec.structs.replace(refuse, problems=(found,))
-
-
-def _wrong(field: str, rule: str) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))

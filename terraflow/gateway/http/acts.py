@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import usd
 from terraflow.evidence import record
@@ -86,7 +86,7 @@ async def _recorded(
     if kept is None or feedback.said_by(kept) != said:
         if len(before) >= FEEDBACKS_MAX:
             rule = f"must not be another: of one request {FEEDBACKS_MAX} are kept"
-            return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field="body", rule=rule),))
+            return invalid_request("body", rule)
         kept = feedback.recorded(said, caller.tenant, caller.application, named, plane.clock.now())
         data = record.encode_feedback(kept)
         await plane.store.finish((Entry(caller.tenant, caller.application, named, "feedback", data),))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from terraflow.core.outcome import Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.types import RequestId
-from terraflow.gateway.http.head import Head, invalid_request
+from terraflow.gateway.http.head import Head
 from terraflow.gateway.http.wire import BodyMalformed, BodyTooLarge, BodyTooSlow, Wire
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.ports.store import KeyHolder

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terraflow.core.outcome import Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import MICRO
@@ -20,7 +20,7 @@ from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, result_fi
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
-from terraflow.gateway.http.head import Head, invalid_request, parse_declared
+from terraflow.gateway.http.head import Head, parse_declared
 from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
 from terraflow.gateway.http.replies import request_id_headers
 from terraflow.gateway.http.wire import Reply, Stalled

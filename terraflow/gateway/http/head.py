@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import ModelApi
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.gateway.declaring import RUN, RUN_RULE, WORKLOAD, WORKLOAD_RULE, run_budget
@@ -142,8 +142,3 @@ def _text(value: bytes | None) -> str | None:
 
 def _shown(name: bytes) -> str:
     return name.decode("ascii") if name in _ONCE or name in _KNOWN else "headers"
-
-
-def invalid_request(field: str, rule: str) -> Refuse:
-    """INVALID_REQUEST with one problem; both texts are ours."""
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))

@@ -10,8 +10,7 @@ import re
 
 import msgspec
 
-from terraflow.core.outcome import Refuse
-from terraflow.gateway.http.head import invalid_request
+from terraflow.core.outcome import Refuse, invalid_request
 
 PARTS_MAX = 8
 PART_HEAD_MAX = 2_048

@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from terraflow.contracts.bundle import Bundle
-from terraflow.core.outcome import Refuse
+from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
 from terraflow.gateway.batches.desk import Batches
@@ -29,7 +29,7 @@ from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, batches, openapi, reads
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
 from terraflow.gateway.http.chat import answer_governed
-from terraflow.gateway.http.head import invalid_request, parse_declared, parse_head
+from terraflow.gateway.http.head import parse_declared, parse_head
 from terraflow.gateway.http.replies import request_id_headers, ungoverned
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import Disconnected, Reply, Wire

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from terraflow.core.outcome import Problem, Refuse
+from terraflow.core.outcome import Problem, Refuse, invalid_request
 from terraflow.core.reasons import ModelApi
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
@@ -70,19 +70,19 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> Declaring | Refuse:
     try:
         body = msgspec.convert(parse_json(raw, nodes_max=values_max), Body, strict=True)
     except BadJson as bad:
-        return _invalid("body", bad.rule)
+        return invalid_request("body", bad.rule)
     except msgspec.ValidationError as error:
         problem = chat_shape.problem_of(str(error), Body)
-        return _invalid(problem.field, problem.rule)
+        return invalid_request(problem.field, problem.rule)
     if (body.input is None) == (body.messages is None):
-        return _invalid("input", "must stand in place of messages, or messages in its place")
+        return invalid_request("input", "must stand in place of messages, or messages in its place")
     declared = _declared(body)
     if isinstance(declared, Refuse):
         return declared
     document = _document(body)
     chat = chat_shape.check(document)
     if isinstance(chat, Problem):
-        return _invalid(chat.field, chat.rule)
+        return invalid_request(chat.field, chat.rule)
     attached = attachments_of(chat)
     return Declaring(
         document=document,
@@ -115,7 +115,7 @@ def _document(body: Body) -> dict[str, Any]:
 
 def _declared(body: Body) -> Declared | Refuse:
     if body.workload is not None and WORKLOAD.fullmatch(body.workload) is None:
-        return _invalid("workload", WORKLOAD_RULE)
+        return invalid_request("workload", WORKLOAD_RULE)
     named, types, deadline = body.data_class, body.sensitive_types, body.deadline_ms
     data_class = DATA_CLASSES.get(named) if isinstance(named, str) else None
     if named is not None and data_class is None:
@@ -126,10 +126,10 @@ def _declared(body: Body) -> Declared | Refuse:
         return Refuse(reason=ModelApi.INVALID_SENSITIVE_TYPE)
     run = body.run
     if run is not None and RUN.fullmatch(run.id) is None:
-        return _invalid("run.id", RUN_RULE)
+        return invalid_request("run.id", RUN_RULE)
     budget = None if run is None or run.budget_usd is None else run_budget(run.budget_usd)
     if isinstance(budget, str):
-        return _invalid("run.budget_usd", budget)
+        return invalid_request("run.budget_usd", budget)
     return Declared(
         workload=body.workload,
         data_class=data_class,
@@ -143,10 +143,6 @@ def _declared(body: Body) -> Declared | Refuse:
 
 def _is_type(word: Any) -> bool:
     return isinstance(word, str) and word in SENSITIVE_TYPES
-
-
-def _invalid(field: str, rule: str) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field=field, rule=rule),))
 
 
 def usage_object(usage: Usage) -> dict[str, int]:
