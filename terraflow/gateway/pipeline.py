@@ -78,8 +78,19 @@ async def govern(plane: Plane, x: Exchange) -> Closed | None:
 
 
 async def end_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> Closed:
-    """Close a request whose stream has ended: whole (None), or broken off for the reason given."""
-    await settle_flow(plane, x, ending)
+    """Close a request whose stream has ended: whole (None), or broken off for the reason given. Whatever fails on the
+    way ends it as a fault, and closes it all the same."""
+    assert x.flow is not None
+    try:
+        await x.flow.aclose()
+    except Exception as fault:
+        log.error("leaving a provider's stream failed: %s", place_of(fault))
+        ending = Refuse(reason=Governed.INTERNAL_ERROR)
+    try:
+        await settle_flow(plane, x, ending)
+    except Exception as fault:
+        log.error("settling a stream failed: %s", place_of(fault))
+        ending = Refuse(reason=Governed.INTERNAL_ERROR)
     return await close(plane, x, ending)
 
 

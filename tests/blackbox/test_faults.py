@@ -10,7 +10,7 @@ import pytest
 
 from terraflow.core.reasons import Governed, ModelApi, reason
 from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
-from tests.faults.plane import CLOCK_JUMPED, STREAM_STOPS
+from tests.faults.plane import CLOCK_JUMPED, STREAM_CLINGS, STREAM_STOPS
 from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
 from tests.harness.caller import headers_of, until
@@ -150,6 +150,15 @@ def test_a_fault_in_a_stream_that_flows(site: Site, vendor: Vendor, checks: Chec
     assert outcome["attempts"][0]["usage"]["output"] == 1
     assert outcome["cost_micro_usd"] > 0, "what was seen of the answer was used"
     until(lambda: len(vendor.closed_at) > left)
+
+
+@every_vendor_mouth
+def test_a_stream_that_cannot_be_left_is_closed_all_the_same(site: Site, vendor: Vendor, checks: Checks) -> None:
+    vendor.replies[:] = [flow(text("Certainly."), END, USED, DONE)]
+    with site.plane.fault(STREAM_CLINGS), site.caller.stream("plain") as streamed:
+        events = streamed.rest()
+    outcome = checks.broken(site.caller, streamed, events, _FAULT, "")
+    assert outcome["cost_micro_usd"] > 0, "it was used"
 
 
 @every_mouth

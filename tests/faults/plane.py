@@ -59,6 +59,7 @@ class Fault(NamedTuple):
 
 
 STREAM_STOPS = "stream stops"
+STREAM_CLINGS = "stream clings"
 CLOCK_JUMPED = "clock jumped"
 AHEAD = 2 * 86_400_000_000
 
@@ -130,14 +131,32 @@ class Faulty:
         return fault.act if fault is not None and fault.port == self._port and verb in fault.verbs else None
 
 
+class Clinging:
+    """A stream that ends well and cannot be left."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __aiter__(self) -> Clinging:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        chunk: Chunk = await anext(self._real)
+        return chunk
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+        broken()
+
+
 class Stops(Faulty):
-    """A provider whose streams can also break with a fault of ours, after their first chunk."""
+    """A provider whose streams can also break with a fault of ours, after their first chunk or when they are left."""
 
     def stream(self, call: Call) -> AsyncIterator[Chunk]:
         if self._armed() == STREAM_STOPS:
             return self._stopped(call)
         stream: AsyncIterator[Chunk] = self.__getattr__("stream")(call)
-        return stream
+        return Clinging(stream) if self._armed() == STREAM_CLINGS else stream
 
     async def _stopped(self, call: Call) -> AsyncIterator[Chunk]:
         async for chunk in self._real.stream(call):

@@ -110,7 +110,6 @@ async def _send_flow(plane: Plane, stream: _Stream) -> None:
     assert x.flow is not None
     writer = mouth.writer(x.request_id, x.flow.capability, _created(x), x.request)
     ending = await _pass_through(plane, stream, x.flow, writer)
-    await x.flow.aclose()
     closed = await end_flow(plane, x, ending)
     if ending is INTERRUPTED[CallerLeft]:
         return
