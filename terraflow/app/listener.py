@@ -55,12 +55,11 @@ class Listener:
         self._loop.add_reader(self._bound, self._accept)
 
     def close(self) -> None:
-        """Accept no more; handshakes that are under way end."""
+        """Accept no more. What is being begun goes on: uvloop loses a connection whose beginning is cancelled, and
+        whoever stops the server asks each one that begins to close."""
         self._loop.remove_reader(self._bound)
         if self._rest is not None:
             self._rest.cancel()
-        for task in self._beginning:
-            task.cancel()
 
     async def wait_closed(self) -> None:
         """Nothing of it runs on after `close`."""

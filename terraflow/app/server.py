@@ -42,6 +42,8 @@ GC_EVERY = 20_000
 DRAIN_SHARE = 0.8
 """The part of `drain_s` in which requests may finish; what has not is ended then, and answered and recorded in the
 rest."""
+ASK_EVERY_S = 0.1
+"""How often connections are asked to close, while the server stops: as often as uvicorn looks whether they have."""
 TASK_END_S = 1.0
 """How long a cancelled request may take to let go."""
 _ADVICE = {
@@ -87,7 +89,19 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._draining()
-        await super().shutdown(sockets)
+        asking = asyncio.create_task(self._ask_again())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            asking.cancel()
+
+    async def _ask_again(self) -> None:
+        """uvicorn asks the connections that there are to close, once: one that was accepted and is only then made
+        would be waited for as long as its caller keeps it."""
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
 
 
 def serve(settings: Settings, listening: Callable[[str], None], *, wrap: Wrap | None = None) -> None:
