@@ -113,20 +113,29 @@ def test_a_swapped_link_is_never_seen_half(tmp_path: Path) -> None:
         while not done.is_set() and version < 3_000:
             configmap(tmp_path, version, {f"{name}.yaml": policy(name, version) for name in names})
             version += 1
+            done.wait(0.002)
 
     configmap(tmp_path, 0, {f"{name}.yaml": policy(name, 0) for name in names})
     swapping = threading.Thread(target=swap)
     swapping.start()
-    seen = set()
+    seen: set[int] = set()
+    read = 0
     try:
         for _ in range(60):
-            found = tokens(read_folder(tmp_path))
+            try:
+                found = tokens(read_folder(tmp_path))
+            except FolderUnreadable as gave_up:
+                # On a busy machine every one of its tries may meet a swap: it says so, and keeps what it had.
+                assert "changes faster" in str(gave_up)
+                continue
             assert set(found) == set(names)
             assert len(set(found.values())) == 1
             seen |= set(found.values())
+            read += 1
     finally:
         done.set()
         swapping.join()
+    assert read > 10
     assert len(seen) > 1
 
 
