@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from terraflow.core.outcome import Problem, Refuse
-from terraflow.core.reasons import ModelApi
+from terraflow.core.outcome import Problem, Refuse, invalid_request
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.attachments import attachments_of
@@ -31,14 +30,14 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
     try:
         document = parse_json(raw, nodes_max=values_max)
     except BadJson as bad:
-        return _invalid(Problem(field="body", rule=bad.rule))
+        return invalid_request("body", bad.rule)
     body = check(document)
     if isinstance(body, Problem):
-        return _invalid(body)
+        return invalid_request(body.field, body.rule)
     if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
-        return _invalid(Problem(field="max_tokens", rule="must not contradict max_completion_tokens"))
+        return invalid_request("max_tokens", "must not contradict max_completion_tokens")
     if body.stream_options is not None and not body.stream:
-        return _invalid(Problem(field="stream_options", rule="is allowed only with stream"))
+        return invalid_request("stream_options", "is allowed only with stream")
     attached = attachments_of(body)
     for field in _TAKEN_OUT:
         document.pop(field, None)
@@ -75,10 +74,6 @@ def _output_schema(document: dict[str, Any]) -> dict[str, Any] | None:
         return None
     schema = asked["json_schema"].get("schema")
     return schema if isinstance(schema, dict) else {}
-
-
-def _invalid(*problems: Problem) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=problems[:3])
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
