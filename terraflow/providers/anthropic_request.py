@@ -27,9 +27,11 @@ from typing import Any
 
 import msgspec
 
+from terraflow.core.anthropic_words import TIERS_ASKED, TOOL_FIELDS
 from terraflow.core.chat_fields import named
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
 from terraflow.providers.anthropic_thinking import Thinking
+from terraflow.providers.failures import unsupported
 
 Json = dict[str, Any]
 
@@ -58,15 +60,8 @@ _CHANGES_NOTHING: dict[str, tuple[Any, ...]] = {
     "function_call":     ("none",),
 }
 _CALLERS_TOOLS = re.compile(r"(?:bash|text_editor|memory)_[0-9]{8}")
-_TOOL_FIELDS = ("defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_SERVICE_TIERS = {"auto": "auto", "default": "standard_only"}
 # fmt: on
-
-
-def unsupported(*fields: str) -> ProviderFailure:
-    """UNSUPPORTED_FIELD; nothing was sent."""
-    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=fields)
 
 
 def translate_request(model: str, thinking: Thinking, call: Call, *, stream: bool) -> Json:
@@ -97,9 +92,9 @@ def translate_request(model: str, thinking: Thinking, call: Call, *, stream: boo
     if user is not None:
         body["metadata"] = {"user_id": user}
     if "service_tier" in document:
-        if document["service_tier"] not in _SERVICE_TIERS:
+        if document["service_tier"] not in TIERS_ASKED:
             raise unsupported("service_tier")
-        body["service_tier"] = _SERVICE_TIERS[document["service_tier"]]
+        body["service_tier"] = TIERS_ASKED[document["service_tier"]]
     output = _output_format(document)
     if output is not None:
         body["output_config"] = {"format": output}
@@ -155,7 +150,7 @@ def _tool(tool: Json) -> Json:
     for field in ("description", "strict"):
         if function.get(field) is not None:
             made[field] = function[field]
-    made |= {field: tool[field] for field in _TOOL_FIELDS if field in tool}
+    made |= {field: tool[field] for field in TOOL_FIELDS if field in tool}
     return _cached(made, tool if "cache_control" in tool else function)
 
 

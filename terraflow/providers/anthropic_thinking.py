@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from terraflow.contracts.capability import Dialect
 from terraflow.core.chat_fields import UNKNOWN_FIELD
-from terraflow.ports.upstream import Call, Failure, ProviderFailure
+from terraflow.ports.upstream import Call
+from terraflow.providers.failures import unsupported
 
 BUDGET_TOKENS_MIN = 1024
 
@@ -66,7 +67,7 @@ class Thinking:
         own, effort = document.get("thinking"), _own_effort(document.get("output_config"))
         if own is not None or effort is not None:
             if asked is not None:
-                raise _refused("reasoning_effort")
+                raise unsupported("reasoning_effort")
             self._take_own(body, own, effort, call)
             return
         if asked == "none":
@@ -75,7 +76,7 @@ class Thinking:
         if asked is None and budget is None:
             return
         if asked is not None and asked not in _BY_NAME:
-            raise _refused("reasoning_effort")
+            raise unsupported("reasoning_effort")
         limit = sys.maxsize if budget is None else budget
         if self._adaptive:
             self._adapt(body, asked, limit)
@@ -107,7 +108,7 @@ class Thinking:
         elif asked is None:
             body["thinking"] = {"type": "disabled"}
         else:
-            raise _refused("reasoning_effort")
+            raise unsupported("reasoning_effort")
 
     @staticmethod
     def _budget(body: dict[str, Any], asked: str | None, limit: int) -> None:
@@ -115,7 +116,7 @@ class Thinking:
         if tokens >= BUDGET_TOKENS_MIN:
             body["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         elif asked is not None:
-            raise _refused("reasoning_effort")
+            raise unsupported("reasoning_effort")
 
 
 def _own_effort(config: Any) -> str | None:
@@ -123,7 +124,7 @@ def _own_effort(config: Any) -> str | None:
         return None
     effort = config.get("effort") if isinstance(config, dict) and len(config) == 1 else None
     if effort not in _OWN_EFFORTS:
-        raise _refused(UNKNOWN_FIELD)
+        raise unsupported(UNKNOWN_FIELD)
     return str(effort)
 
 
@@ -131,11 +132,7 @@ def _own_form(own: Any, budget: int | None) -> dict[str, Any]:
     kind = own.get("type") if isinstance(own, dict) else None
     asked = own.get("budget_tokens", 0) if isinstance(own, dict) else None
     if kind not in ("enabled", "adaptive", "disabled") or type(asked) is not int:
-        raise _refused(UNKNOWN_FIELD)
+        raise unsupported(UNKNOWN_FIELD)
     if kind == "enabled" and budget is not None and asked > budget:
         return {**own, "budget_tokens": budget}
     return dict(own)
-
-
-def _refused(field: str) -> ProviderFailure:
-    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=(field,))

@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from terraflow.core.anthropic_words import TIERS_USED
 from terraflow.ports.upstream import Usage
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -29,7 +30,7 @@ FINISHES = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-SERVICE_TIERS = {"standard": "default", "priority": "priority"}
+SERVICE_TIERS = {said: used for used, said in TIERS_USED.items()}
 
 
 class CharLocation(msgspec.Struct, tag_field="type", tag="char_location"):

@@ -159,6 +159,11 @@ def failure_of_success(table: tuple[Row, ...], raw: bytes) -> ProviderFailure:
     return ProviderFailure(Failure.MALFORMED, reached=True, status=200)
 
 
+def unsupported(*fields: str) -> ProviderFailure:
+    """The exception to raise for fields that the vendor has no words for: nothing was sent."""
+    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=fields)
+
+
 class Break(NamedTuple):
     """One line of the table of exceptions."""
 

@@ -5,8 +5,8 @@
    for. Thinking that is adaptive or off is what a request without either field gets. A model's earlier thoughts are
    told to engines, as their readable text; their signatures mean nothing to them.
 3. The result of a tool that failed says so in its text, since it has no mark for it.
-4. Whatever else is here (a document or search result as such, citations, tools of another vendor's) is refused as
-   UNSUPPORTED_FIELD before anything is sent.
+4. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
+   field but those below) is refused as UNSUPPORTED_FIELD before anything is sent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from terraflow.contracts.capability import Dialect
 from terraflow.core.chat_fields import UNKNOWN_FIELD
-from terraflow.ports.upstream import Failure, ProviderFailure
 from terraflow.providers.anthropic_thinking import EFFORTS
+from terraflow.providers.failures import unsupported
 
 Json = dict[str, Any]
 
@@ -35,10 +35,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields of a tool that stay behind: with any value, or with one of these."""
 
 
-def _refused(field: str) -> ProviderFailure:
-    return ProviderFailure(Failure.UNSUPPORTED_FIELD, reached=False, fields=(field,))
-
-
 def without_extensions(document: Json, dialect: Dialect) -> Json:
     """The document as OpenAI's shape has it. Raises ProviderFailure: UNSUPPORTED_FIELD."""
     made = dict(document)
@@ -47,7 +43,7 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     if effort is not None:
         made["reasoning_effort"] = effort
     if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
-        raise _refused(UNKNOWN_FIELD)
+        raise unsupported(UNKNOWN_FIELD)
     made["messages"] = [_message(message, dialect) for message in document["messages"]]
     if "tools" in made:
         made["tools"] = [_tool(tool) for tool in made["tools"]]
@@ -66,10 +62,11 @@ def _effort(thinking: Json | None, config: Json | None) -> str | None:
 
 def _tool(tool: Json) -> Json:
     if tool["type"] != "function":
-        raise _refused("tools")
-    for field, allowed in _NEUTRAL.items():
-        if field in tool and allowed and tool[field] not in allowed:
-            raise _refused("tools")
+        raise unsupported("tools")
+    for field in tool.keys() - {"type", "function"}:
+        allowed = _NEUTRAL.get(field)
+        if allowed is None or (allowed and tool[field] not in allowed):
+            raise unsupported("tools")
     return {"type": "function", "function": tool["function"]}
 
 
@@ -94,7 +91,7 @@ def _failed() -> Json:
 
 def _part(part: Json) -> Json:
     if part["type"] not in _PARTS or "citations" in part:
-        raise _refused("messages")
+        raise unsupported("messages")
     return _unmarked(part)
 
 

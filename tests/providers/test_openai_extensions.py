@@ -71,6 +71,7 @@ def test_what_is_told_in_other_words_or_needs_no_telling(fields: Json, told: Jso
         ({"tools": [TOOL | {"defer_loading": True}]}, "tools"),
         ({"tools": [TOOL | {"allowed_callers": ["code_execution_20260120"]}]}, "tools"),
         ({"tools": [TOOL | {"input_examples": [{"a": 1}]}]}, "tools"),
+        ({"tools": [TOOL | {"max_uses": 1}]}, "tools"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
         ({"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}, "messages"),

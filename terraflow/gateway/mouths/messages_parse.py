@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from terraflow.core.outcome import Problem, Refuse
-from terraflow.core.reasons import ModelApi
+from terraflow.core.anthropic_words import TIERS_ASKED, TOOL_FIELDS
+from terraflow.core.outcome import Problem, Refuse, invalid_request
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.mouths import messages_shape as shape
 from terraflow.gateway.mouths.attachments import FILE_TOKENS_MAX, IMAGE_TOKENS_MAX
@@ -29,8 +29,7 @@ TOOL_TOKENS_MAX = 2_000
 """Anthropic names 245 to 735 tokens for the tools that it defines."""
 
 _encode = msgspec.json.Encoder().encode
-_TIERS = {"auto": "auto", "standard_only": "default"}
-_TOOL_FIELDS = ("defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
+_TIERS = {said: asked for asked, said in TIERS_ASKED.items()}
 
 
 class _Attached:
@@ -47,11 +46,11 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
     """The neutral request of a body, or INVALID_REQUEST with what is wrong."""
     read = _read(raw, values_max, shape.MessagesBody)
     if isinstance(read, Problem):
-        return _invalid(read)
+        return invalid_request(read.field, read.rule)
     body, tools = read
     wrong = _contradiction(body)
     if wrong is not None:
-        return _invalid(wrong)
+        return invalid_request(wrong.field, wrong.rule)
     attached = _Attached()
     document = _counted(body, tools, attached)
     if body.stop_sequences:
@@ -85,14 +84,10 @@ def count_tokens(raw: bytes, values_max: int = NODES_MAX) -> int | Refuse:
     """An estimate of a body's input tokens: four bytes a token, and for attachments their bounds."""
     read = _read(raw, values_max, shape.CountedBody)
     if isinstance(read, Problem):
-        return _invalid(read)
+        return invalid_request(read.field, read.rule)
     attached = _Attached()
     _counted(*read, attached)
     return Usage.counted(len(raw) - attached.inline_bytes, 0).input + attached.tokens
-
-
-def _invalid(problem: Problem) -> Refuse:
-    return Refuse(reason=ModelApi.INVALID_REQUEST, problems=(problem,))
 
 
 _Tools = list[shape.CustomTool | shape.NamedTool]
@@ -197,7 +192,7 @@ def _tool(tool: shape.CustomTool | shape.NamedTool, given: Json, attached: _Atta
     if tool.strict is not None:
         function["strict"] = tool.strict
     made = _marked({"type": "function", "function": function}, tool)
-    for field in _TOOL_FIELDS:
+    for field in TOOL_FIELDS:
         value = getattr(tool, field)
         if value is not None:
             made[field] = value

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from terraflow.core.anthropic_words import TIERS_USED
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import reason as reason_of
 from terraflow.gateway.exchange import Closed
@@ -50,7 +51,6 @@ _ERROR_TYPES = {
     504: "timeout_error",
 }
 _NO_THREADS = {"error_code": "thread_unsupported_request"}
-_TIERS = {"default": "standard", "priority": "priority"}
 # fmt: on
 
 
@@ -81,7 +81,7 @@ def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool) -> 
 
 def tier_of(extras: Json) -> Json:
     """The service tier of an answer, if its vendor named one that Anthropic's clients know."""
-    tier = _TIERS.get(extras.get("service_tier") or "")
+    tier = TIERS_USED.get(extras.get("service_tier") or "")
     return {} if tier is None else {"service_tier": tier}
 
 
