@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bench.report import number, table
+from terraflow.hints.events.steps import ended
 from terraflow.hints.feed.mapping import Mapping as Blocks
 from terraflow.hints.feed.source import Source, read_frame
 from terraflow.hints.index.index import Index
@@ -88,7 +89,7 @@ def rate(blocks: int, together: int, events: int) -> float:
     source = Source(IndexSink(), SCOPE, "engine", mapping=Blocks(blocks_max=blocks * 2))
     began = time.process_time()
     for sequence, payload in enumerate(sent):
-        source.live(read_frame(sequence, payload))
+        ended(source.steps(source.stream.live(read_frame(sequence, payload))))
     return len(source.mapping) / (time.process_time() - began)
 
 

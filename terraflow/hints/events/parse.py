@@ -1,6 +1,6 @@
 """An engine's payload, parsed: bytes to typed events, or one typed failure.
 
-1. `parse_batch` raises `Unreadable` and nothing else, whatever the bytes.
+1. `parse_steps` raises `Unreadable` and nothing else, whatever the bytes.
 2. A batch is taken whole or not at all: half of one would be a gap that nobody sees.
 3. A hash is bytes from here on: an integer, signed or unsigned, its 8 bytes big-endian; a string its UTF-8.
 4. A large payload is parsed in steps, and comes to what it would come to at once.
@@ -13,7 +13,7 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -52,9 +52,6 @@ _INTS = re.compile(
 )
 """So many integers of msgpack, to cut a list of a million where one ends: decoding them all takes 25 ms."""
 _NO_CONTAINER = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
-
-
-Ended = TypeVar("Ended")
 
 
 class _Hashes(list[bytes]):
@@ -115,13 +112,8 @@ class Batch(NamedTuple):
         return any(type(event) is Cleared for event in self.events)
 
 
-def parse_batch(payload: bytes | memoryview) -> Batch:
-    """The batch of a payload. Raises `Unreadable`."""
-    return ended(parse_steps(payload))
-
-
 def parse_steps(payload: bytes | memoryview, large_bytes: int = LARGE_BYTES) -> Generator[None, None, Batch]:
-    """`parse_batch` in steps of some ms; a payload below `large_bytes` is one step."""
+    """The batch of a payload, in steps of some ms; a payload below `large_bytes` is one step. Raises `Unreadable`."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise Unreadable(f"a payload of {len(payload)} bytes; at most {PAYLOAD_BYTES_MAX}")
     if len(payload) > CONTAINERS_MAX and len(bytes(payload).translate(None, _NO_CONTAINER)) > CONTAINERS_MAX:
@@ -150,16 +142,6 @@ def parse_steps(payload: bytes | memoryview, large_bytes: int = LARGE_BYTES) -> 
         events = _decoded(_decode_list, events)
         yield
     return (yield from _batch(_cooked(ts), events, rank, beyond, large_bytes))
-
-
-def ended(steps: Generator[None, None, Ended]) -> Ended:
-    """What steps come to, taken without turns in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            came: Ended = done.value
-            return came
 
 
 def _decoded(decode: Callable[[Any], Any], payload: Any) -> Any:

@@ -25,6 +25,7 @@ import msgspec
 import zmq.asyncio
 
 from terraflow.hints.events.parse import LARGE_BYTES
+from terraflow.hints.events.steps import in_turns
 from terraflow.hints.feed.machine import Input, State
 from terraflow.hints.feed.mapping import Mapping
 from terraflow.hints.feed.scrape import Gauge, Unscraped, fetch_page, parse_page
@@ -134,7 +135,7 @@ class Feed:
         kept: list[SourceState] = []
         for rank, one in watched:
             await one.working.idle()
-            kept.append(await one.source.state(rank, lambda: asyncio.sleep(0)))
+            kept.append(await one.source.state(rank, _turn))
         return FeedState(sources=kept)
 
     def numbers(self) -> dict[str, int]:
@@ -226,7 +227,7 @@ class Feed:
         return self._take_frame(read_frame(message.sequence, message.payload))
 
     async def _take_large(self, message: Message) -> None:
-        more = self._take_frame(await _read_large(message))
+        more = self._take_frame(await _read_in_turns(message))
         if more is not None:
             await more
 
@@ -324,8 +325,7 @@ class Feed:
             return
 
         async def take(message: Message) -> bool:
-            large = len(message.payload) >= LARGE_BYTES
-            frame = await _read_large(message) if large else read_frame(message.sequence, message.payload)
+            frame = await _read_in_turns(message)
             await working.idle()
             if stream.asking == number and (frame.batch is None or self._of(frame) is watched):
                 self._heard()
@@ -428,12 +428,9 @@ class Feed:
             self.sink.stats(scope.tenant, scope.model, source.replica, reading.stats)
 
 
-async def _read_large(message: Message) -> Frame:
-    steps = frame_steps(message.sequence, message.payload)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            frame: Frame = done.value
-            return frame
-        await asyncio.sleep(0)
+async def _read_in_turns(message: Message) -> Frame:
+    return await in_turns(frame_steps(message.sequence, message.payload), _turn)
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)

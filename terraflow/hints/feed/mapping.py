@@ -84,13 +84,6 @@ class Clears(NamedTuple):
 Write = Holds | Evicts | Clears
 
 
-class Brought(NamedTuple):
-    """What a batch comes to: writes in their order, and whether a parent was unknown that should have been known."""
-
-    writes: list[Write]
-    orphaned: bool
-
-
 class Counters(msgspec.Struct, kw_only=True):
     """What has been dropped, and why."""
 
@@ -113,6 +106,8 @@ class Mapping:
 
     def __init__(self, *, loras: Table[int, str] | None = None, blocks_max: int = 262_144) -> None:
         self.counters = Counters()
+        self.orphaned = False
+        """Whether a parent was unknown to the last batch that should have been known."""
         self._loras = dict(loras or {})
         self._blocks_max = blocks_max
         self._blocks: dict[bytes, Block] = {}
@@ -120,32 +115,22 @@ class Mapping:
         self._entries: list[Entry] = []
         self._tail: bytes | None = None
         self._writes: list[Write] = []
-        self._orphaned = False
         self._forgetful = False
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def bring(self, batch: Batch) -> Brought:
-        """Take a batch in as a whole."""
-        pieces, writes = self.pieces(batch), []
-        while True:
-            try:
-                writes += next(pieces)
-            except StopIteration as done:
-                return Brought(writes, done.value)
-
-    def pieces(self, batch: Batch) -> Generator[list[Write], None, bool]:
-        """Take a batch in by pieces, one or more: the writes of each; at the end whether it was orphaned."""
+    def pieces(self, batch: Batch) -> Iterator[list[Write]]:
+        """Take a batch in by pieces, one or more: the writes of each, in their order."""
         self.counters.unknown_tags += batch.unknown_tags
         self.counters.unknown_fields += batch.unknown_fields
-        self._writes, self._entries, self._orphaned = [], [], False
+        self._writes, self._entries, self.orphaned = [], [], False
         done = 0
         for event in batch.events:
             if isinstance(event, Cleared):
                 self.counters.clears += 1
                 self.empty()
-                self._writes, self._entries, self._orphaned = [Clears()], [], False
+                self._writes, self._entries, self.orphaned = [Clears()], [], False
             else:
                 for blocks in self._store(event) if isinstance(event, Stored) else self._remove(event):
                     done += blocks
@@ -161,7 +146,6 @@ class Mapping:
                 yield self._written()
         yield self._written()
         self._tail = None
-        return self._orphaned
 
     def _written(self) -> list[Write]:
         self._flush()
@@ -296,7 +280,7 @@ class Mapping:
     def _orphan(self, blocks: int) -> None:
         self.counters.orphans += blocks
         if not self._forgetful:
-            self._orphaned = True
+            self.orphaned = True
 
     # Removing
 

@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from terraflow.hints.events.parse import Batch, Unreadable, ended, parse_steps
-from terraflow.hints.feed.machine import Input, State
+from terraflow.hints.events.parse import Batch, Unreadable, parse_steps
+from terraflow.hints.events.steps import ended, in_turns
+from terraflow.hints.feed.machine import State
 from terraflow.hints.feed.mapping import Evicts, Holds, Mapping, MappingState
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.feed.stream import CLEAR, DEGRADE, HEAL, STOP, Apply, Ask, Command, Frame, Limits, Position, Stream
@@ -70,35 +71,10 @@ class Source:
         self.stream = Stream(limits, position)
         self.mapping = Mapping() if mapping is None else mapping
 
-    def live(self, frame: Frame) -> list[Asked]:
-        """A frame of the publishing socket."""
-        return self._follow(self.stream.live(frame))
-
-    def replayed(self, frame: Frame) -> list[Asked]:
-        """A frame of the replay under way."""
-        return self._follow(self.stream.replayed(frame))
-
-    def replay_ended(self) -> list[Asked]:
-        """The replay's end marker."""
-        return self._follow(self.stream.replay_ended())
-
-    def replay_failed(self, final: bool = False) -> list[Asked]:
-        """No answer in time. `final`: there is no replay to be had."""
-        return self._follow(self.stream.replay_failed(final))
-
-    def happened(self, what: Input) -> list[Asked]:
-        """DUE, RECONNECTED, SILENT or RESTARTED."""
-        return self._follow(self.stream.happened(what))
-
     async def state(self, rank: int | None, turn: Callable[[], Awaitable[None]]) -> SourceState:
         """Everything that a restart of this service would lose, as of the call; `turn` gives others theirs."""
-        position, steps = self.stream.position(), self.mapping.dump()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return SourceState(rank=rank, position=position, mapping=done.value)
-            await turn()
+        position = self.stream.position()
+        return SourceState(rank=rank, position=position, mapping=await in_turns(self.mapping.dump(), turn))
 
     def report_again(self, hashes: Iterable[bytes]) -> bool:
         """Tell the sink again which of the engine's blocks are held; whether the stream's state let it.
@@ -118,17 +94,16 @@ class Source:
         for entry in self.mapping.known():
             self._ingest((entry,))
 
-    def _follow(self, commands: list[Command]) -> list[Asked]:
-        return ended(self.steps(commands))
-
     def steps(self, commands: list[Command]) -> Generator[None, None, list[Asked]]:
-        """Do what can be done here, in steps of some ms; what the engine is to be asked comes back."""
+        """Do what the stream says of what has happened, in steps of some ms; what is to be asked of the engine comes
+        back."""
         asked: list[Asked] = []
         orphaned: int | None = None
         tenant, model, _ = self.scope
         for command in commands:
             if type(command) is Apply:
-                if (yield from self._apply(command.batch)) and orphaned is None:
+                yield from self._apply(command.batch)
+                if self.mapping.orphaned and orphaned is None:
                     orphaned = command.sequence
             elif type(command) is Ask:
                 asked.append(Asked(command.start, command.number))
@@ -146,16 +121,9 @@ class Source:
             asked += yield from self.steps(self.stream.orphan(orphaned))
         return asked
 
-    def _apply(self, batch: Batch) -> Generator[None, None, bool]:
-        """Write a batch to the sink; whether a parent was unknown that should have been known."""
+    def _apply(self, batch: Batch) -> Iterator[None]:
         tenant, model, _ = self.scope
-        pieces = self.mapping.pieces(batch)
-        while True:
-            try:
-                writes = next(pieces)
-            except StopIteration as done:
-                orphaned: bool = done.value
-                return orphaned
+        for writes in self.mapping.pieces(batch):
             for write in writes:
                 if type(write) is Holds:
                     self._ingest(write.entries)

@@ -15,8 +15,9 @@ from terraflow.hints.events.parse import (
     Removed,
     Stored,
     Unreadable,
-    parse_batch,
+    parse_steps,
 )
+from terraflow.hints.events.steps import ended
 from terraflow.hints.words import BLOCKS_MAX, TOKEN_IDS_MAX
 
 pack = msgspec.msgpack.encode
@@ -24,6 +25,10 @@ H = b"\x00" * 7 + b"\x01"
 
 STORED_NAMES = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name")
 STORED = ([1, 2], None, [5, 6, 7, 8], 2, 3, "GPU", "sql")
+
+
+def parse_batch(payload: bytes) -> Batch:
+    return ended(parse_steps(payload))
 
 
 def stored_array(*more: object) -> list[object]:

@@ -15,10 +15,9 @@ from terraflow.hints.events.parse import (
     Batch,
     Removed,
     Unreadable,
-    ended,
-    parse_batch,
     parse_steps,
 )
+from terraflow.hints.events.steps import ended
 
 pack = msgspec.msgpack.encode
 ODD: list[Any] = [None, 0, -1, 2**32, 2**64 - 1, 1.5, "", "GPU", b"", b"h", [], {}, [1, 2], [[1, 2]], True, {"a": 1}]
@@ -107,7 +106,7 @@ def test_a_million_tokens_are_read_in_many_steps() -> None:
 def test_blocks_that_are_removed_one_by_one_are_one_event() -> None:
     raw = pack([1.0, [["BlockRemoved", [at], "GPU"] for at in (1, 2)] + [["BlockRemoved", [3], "CPU"]]])
     key = [at.to_bytes(8, "big") for at in range(4)]
-    assert parse_batch(raw).events == [Removed([key[1], key[2]], "GPU"), Removed([key[3]], "CPU")]
+    assert ended(parse_steps(raw)).events == [Removed([key[1], key[2]], "GPU"), Removed([key[3]], "CPU")]
 
 
 @pytest.mark.parametrize(
@@ -121,4 +120,4 @@ def test_blocks_that_are_removed_one_by_one_are_one_event() -> None:
 def test_what_a_batch_may_hold_in_all_is_bounded(events: list[Any]) -> None:
     assert in_steps(pack([1.0, events[:-1]])) is not None
     with pytest.raises(Unreadable, match="that is not all"):
-        parse_batch(pack([1.0, events]))
+        ended(parse_steps(pack([1.0, events])))

@@ -6,6 +6,7 @@ answer is judged by the caches themselves: a hint is *wrong* if the replica that
 that it is said to hold, and *after the fact* if what it lacks was stored before a restart or clear that the source saw.
 """
 
+import functools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,10 @@ from terraflow.hints.blocks import block_keys
 from terraflow.hints.deciding.look import Grounds, never
 from terraflow.hints.deciding.lookup import decide_lookup
 from terraflow.hints.deciding.question import Query
+from terraflow.hints.events.steps import ended
 from terraflow.hints.feed.machine import Input
 from terraflow.hints.feed.source import Asked, Source, read_frame
+from terraflow.hints.feed.stream import Command
 from terraflow.hints.index.index import Index
 from terraflow.hints.policy.policies import CachePolicy, Policies
 from terraflow.hints.words import Report, Scope, Stats
@@ -215,13 +218,13 @@ class Line:
             self.deliver(frame)
 
     def deliver(self, frame: tuple[int, bytes, int]) -> None:
-        self.watch(frame[2], lambda: self.source.live(read_frame(frame[0], frame[1])))
+        self.watch(frame[2], lambda: self.source.stream.live(read_frame(frame[0], frame[1])))
 
-    def watch(self, life: int, act: Callable[[], list[Asked]]) -> None:
-        """Do it, and note if the source saw a restart or a clear by it."""
+    def watch(self, life: int, act: Callable[[], list[Command]]) -> None:
+        """Tell the stream and do what it says, and note if the source saw a restart or a clear by it."""
         source = self.source
         before = (source.stream.counters.restarts, source.mapping.counters.clears)
-        for asked in act():
+        for asked in ended(source.steps(act())):
             self.asked = None if asked.start is None else asked
             self.answer_in = self.rng.randrange(4)
         if (source.stream.counters.restarts, source.mapping.counters.clears) != before:
@@ -233,9 +236,9 @@ class Line:
             self.deliver(held)
         self.engine.restart()
         if self.asked is not None and self.rng.random() < 0.5:
-            self.watch(self.engine.life, self.source.replay_failed)
+            self.watch(self.engine.life, self.source.stream.replay_failed)
         if self.bad.replay and self.rng.random() >= self.bad.deaf:
-            self.watch(self.engine.life, lambda: self.source.happened(Input.RECONNECTED))
+            self.watch(self.engine.life, lambda: self.source.stream.happened(Input.RECONNECTED))
 
     def step(self) -> None:
         """Time for replays: an answer, a failure, another try."""
@@ -243,22 +246,22 @@ class Line:
         if self.asked is not None and self.answer_in <= 0:
             asked, self.asked = self.asked, None
             if not self.bad.replay or self.rng.random() < self.bad.replay_fails:
-                self.watch(0, lambda: self.source.replay_failed(not self.bad.replay))
+                self.watch(0, lambda: stream.replay_failed(not self.bad.replay))
             else:
                 self.answer(asked)
         elif self.asked is not None:
             self.answer_in -= 1
         elif stream.wants_replay and self.bad.replay and self.rng.random() < 0.3:
-            self.watch(0, lambda: self.source.happened(Input.DUE))
+            self.watch(0, lambda: stream.happened(Input.DUE))
 
     def answer(self, asked: Asked) -> None:
         assert asked.start is not None
+        stream = self.source.stream
         for sequence, payload, life in list(self.engine.published):
-            if sequence >= asked.start and self.source.stream.asking == asked.number:
-                frame = read_frame(sequence, payload)
-                self.watch(life, lambda frame=frame: self.source.replayed(frame))  # type: ignore[misc]
-        if self.source.stream.asking == asked.number:
-            self.watch(self.engine.life, self.source.replay_ended)
+            if sequence >= asked.start and stream.asking == asked.number:
+                self.watch(life, functools.partial(stream.replayed, read_frame(sequence, payload)))
+        if stream.asking == asked.number:
+            self.watch(self.engine.life, stream.replay_ended)
 
 
 class Judged(NamedTuple):

@@ -1,7 +1,7 @@
 """Faults that hostile streams must show: a stream that ignores gaps, a restart that clears nothing, and the like."""
 
 import random
-from collections.abc import Generator
+from collections.abc import Iterator
 
 from terraflow.hints.events.parse import Batch, Stored
 from terraflow.hints.feed.machine import Input
@@ -63,7 +63,7 @@ class IgnoresSequences(Stream):
 class OrphansAreRoots(Mapping):
     """Begins a chain wherever one is told of."""
 
-    def pieces(self, batch: Batch) -> Generator[list[Write], None, bool]:
+    def pieces(self, batch: Batch) -> Iterator[list[Write]]:
         events = [
             event._replace(parent=None)
             if type(event) is Stored and event.parent is not None and event.parent not in self._blocks

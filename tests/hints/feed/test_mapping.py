@@ -10,6 +10,7 @@ import pytest
 
 from terraflow.hints.blocks import block_keys
 from terraflow.hints.events.parse import Batch, Cleared, Event, Removed, Stored
+from terraflow.hints.events.steps import ended
 from terraflow.hints.feed.mapping import Clears, Evicts, Holds, Mapping, MappingState
 from terraflow.hints.words import Entry, Tier
 
@@ -27,8 +28,7 @@ def removed(names: str, medium: str | None = None, **more) -> Removed:
 
 
 def bring(mapping: Mapping, *events: Event):
-    brought = mapping.bring(Batch(list(events)))
-    return brought.writes
+    return [write for writes in mapping.pieces(Batch(list(events))) for write in writes]
 
 
 def keys(*tokens: int, size: int = 2) -> list[bytes]:
@@ -73,15 +73,17 @@ def test_order_between_storing_removing_and_clearing_is_kept():
 
 def test_an_unknown_parent_is_no_root():
     mapping = Mapping()
-    brought = mapping.bring(Batch([stored("b", [3, 4], "a")]))
-    assert (brought.writes, brought.orphaned, mapping.counters.orphans) == ([], True, 1)
-    assert not mapping.bring(Batch([stored("b", [3, 4], "a"), Cleared()])).orphaned
+    assert bring(mapping, stored("b", [3, 4], "a")) == []
+    assert (mapping.orphaned, mapping.counters.orphans) == (True, 1)
+    bring(mapping, stored("b", [3, 4], "a"), Cleared())
+    assert not mapping.orphaned
 
 
 def test_a_removed_block_is_no_parent_any_more():
     mapping = Mapping()
     bring(mapping, stored("a", [1, 2]), removed("a"))
-    assert mapping.bring(Batch([stored("b", [3, 4], "a")])).orphaned
+    bring(mapping, stored("b", [3, 4], "a"))
+    assert mapping.orphaned
 
 
 def test_adapters_by_name_by_number_and_not_at_all():
@@ -133,8 +135,8 @@ def test_blocks_that_are_more_than_tokens_have_no_key_and_their_children_neither
     extras = [None, [["image-7", 0]], None]
     (write,) = bring(mapping, stored("abc", [1, 2, 3, 4, 5, 6], extras=extras))
     assert write.entries[0].hashes == keys(1, 2)
-    brought = mapping.bring(Batch([stored("d", [7, 8], "c")]))
-    assert (brought.writes, brought.orphaned, mapping.counters.unkeyed) == ([], False, 3)
+    assert bring(mapping, stored("d", [7, 8], "c")) == []
+    assert (mapping.orphaned, mapping.counters.unkeyed) == (False, 3)
     assert bring(mapping, stored("s", [1, 2], salted=True)) == []
     assert bring(mapping, removed("bcds")) == []
 
@@ -163,8 +165,8 @@ def test_the_oldest_are_withdrawn_beyond_the_bound_and_their_children_are_no_gap
     mapping = Mapping(blocks_max=2)
     writes = bring(mapping, stored("abc", [1, 2, 3, 4, 5, 6]))
     assert writes[1:] == [Evicts("", keys(1, 2))]
-    brought = mapping.bring(Batch([stored("x", [9, 9], "a")]))
-    assert (brought.orphaned, mapping.counters.forgotten, len(mapping)) == (False, 1, 2)
+    bring(mapping, stored("x", [9, 9], "a"))
+    assert (mapping.orphaned, mapping.counters.forgotten, len(mapping)) == (False, 1, 2)
 
 
 def test_unknown_removals_are_counted():
@@ -183,12 +185,7 @@ def test_everything_known_can_be_told_again():
 
 
 def dumped(mapping):
-    steps = mapping.dump()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value
+    return ended(mapping.dump())
 
 
 def test_it_comes_back_from_what_it_dumped():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Coroutine
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ def name(at: int) -> bytes:
     return at.to_bytes(8, "big")
 
 
-def chain(first: int, last: int) -> Stored:
+def blocks(first: int, last: int) -> Stored:
     parent = None if first == 0 else name(first - 1)
     return Stored([name(at) for at in range(first, last)], parent, array("I", range(first * 2, last * 2)), 2)
 
@@ -33,7 +34,7 @@ def chain(first: int, last: int) -> Stored:
 def told(mapping: Mapping, *events: Stored | Removed) -> list[tuple[bytes, int]]:
     """What the index is to hold in the end."""
     held: dict[bytes, int] = {}
-    for write in mapping.bring(Batch(list(events))).writes:
+    for write in chain.from_iterable(mapping.pieces(Batch(list(events)))):
         if isinstance(write, Holds):
             for entry in write.entries:
                 held.update(zip(entry.hashes, entry.counts, strict=True))
@@ -46,21 +47,21 @@ def told(mapping: Mapping, *events: Stored | Removed) -> list[tuple[bytes, int]]
 def test_a_long_event_is_what_its_parts_would_be() -> None:
     whole, parts = Mapping(), Mapping()
     gone = Removed([name(at) for at in range(100, 5_000)])
-    assert told(whole, chain(0, 7_000), gone) == told(
-        parts, *(chain(at, at + 500) for at in range(0, 7_000, 500)), *(Removed([hash_]) for hash_ in gone.hashes)
+    assert told(whole, blocks(0, 7_000), gone) == told(
+        parts, *(blocks(at, at + 500) for at in range(0, 7_000, 500)), *(Removed([hash_]) for hash_ in gone.hashes)
     )
     assert whole.known() == parts.known() and whole.counters == parts.counters
 
 
 def test_blocks_beyond_the_bound_go_by_pieces() -> None:
     mapping = Mapping(blocks_max=1_000)
-    held = told(mapping, chain(0, 5_000))
+    held = told(mapping, blocks(0, 5_000))
     assert len(mapping) == len(held) == 1_000 and mapping.counters.forgotten == 4_000
     assert mapping.hashes() == [name(at) for at in range(4_000, 5_000)]
 
 
 def stored(first: int, last: int) -> bytes:
-    event = chain(first, last)
+    event = blocks(first, last)
     parent = None if event.parent is None else int.from_bytes(event.parent, "big")
     return pack([1.0, [["BlockStored", list(range(first, last)), parent, list(event.token_ids), 2]]])
 
