@@ -55,7 +55,8 @@ class LiveHints:
 
         `tokenizer` stands in for the service's own, for who has put the text through that already.
         """
-        now, expired = self._deadline(query.tenant, deadline)
+        now = self.clock.monotonic()
+        expired = self._expired(self.deadline(query.tenant, now, deadline))
         grounds = self.grounds if tokenizer is None else replace(self.grounds, tokenizers=tokenizer)
         try:
             return decide_lookup(query, grounds, now, expired)
@@ -65,7 +66,8 @@ class LiveHints:
 
     def pd_route(self, query: PDQuery, deadline: float | None = None) -> PDRoute:
         """The prefill and the decode replica; `deadline` as for `lookup`. Never raises."""
-        now, expired = self._deadline(query.tenant, deadline)
+        now = self.clock.monotonic()
+        expired = self._expired(self.deadline(query.tenant, now, deadline))
         grounds = self.grounds
         try:
             route = decide_pd_route(query, grounds, self.labels(query.tenant, query.model), now, expired)
@@ -79,18 +81,20 @@ class LiveHints:
                 self.index.credit(scope, topology.adapter, (query.prefix_hash,), replica, now)
         return route
 
-    def _deadline(self, tenant: str, deadline: float | None) -> tuple[float, Callable[[], bool]]:
-        """The time, and what tells whether the tighter of the caller's and the policy's deadlines has passed."""
-        monotonic = self.clock.monotonic
-        now = monotonic()
+    def deadline(self, tenant: str, begun: float, deadline: float | None) -> float | None:
+        """The tighter of the caller's deadline and the one by the tenant's policy, from `begun` on; None for neither."""
         timeout_ms = self.grounds.policies.policy(tenant).lookup_timeout_ms
-        if timeout_ms > 0:
-            own = now + timeout_ms / 1000
-            deadline = own if deadline is None or own < deadline else deadline
+        if timeout_ms <= 0:
+            return deadline
+        own = begun + timeout_ms / 1000
+        return own if deadline is None or own < deadline else deadline
+
+    def _expired(self, deadline: float | None) -> Callable[[], bool]:
+        """What tells whether it has passed."""
         if deadline is None:
-            return now, never
-        until = deadline
-        return now, lambda: monotonic() >= until
+            return never
+        until, monotonic = deadline, self.clock.monotonic
+        return lambda: monotonic() >= until
 
     def _failed(self, error: Exception) -> None:
         self.faults += 1

@@ -13,7 +13,7 @@ import msgspec
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.look import Decision, Grounds, Look
-from terraflow.hints.deciding.question import Query
+from terraflow.hints.deciding.question import Input, Query
 from terraflow.hints.deciding.rank import Scored
 from terraflow.hints.deciding.with_index import affine, known, matched, tenant_hot
 from terraflow.hints.deciding.without_index import chain_required, input_known, keys_named, long_enough, reserved
@@ -24,13 +24,15 @@ from terraflow.hints.words import Scope
 class Answer(msgspec.Struct, kw_only=True):
     """A LookupRouteResponse but for its latency. `token_ids` echoes what `prompt_text` became.
 
-    `adapter` is the partition that was looked into; empty when none was.
+    `adapter` is the partition that was looked into; empty when none was. `asked` is what was looked up, which is not in
+    the response.
     """
 
     reason: Lookup
     scored: list[Scored]
     token_ids: Sequence[int] = ()
     adapter: str = ""
+    asked: Input = Input()
 
 
 STEPS: tuple[Callable[[Look], Decision | None], ...] = (
@@ -87,7 +89,9 @@ def decide_lookup(query: Query, grounds: Grounds, now: float, expired: Callable[
     if decision.reason is Lookup.PREFIX_MATCH:
         credit(look, decision.ranked)
     adapter = query.adapter if look.consulted and decision.reason is not Lookup.TIMEOUT else ""
-    return Answer(reason=decision.reason, scored=decision.ranked, token_ids=look.echo, adapter=adapter)
+    return Answer(
+        reason=decision.reason, scored=decision.ranked, token_ids=look.echo, adapter=adapter, asked=look.input
+    )
 
 
 def credit(look: Look, ranked: Sequence[Scored]) -> None:

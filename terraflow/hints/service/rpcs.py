@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
-from math import inf
 from typing import Any
 
 from terraflow.core.reasons import Lookup
@@ -119,25 +118,20 @@ class HintService:
         query = parse_query(request, foreign=foreign)
         return self._looked_up(query, call.deadline, begun)
 
-    def _looked_up(self, query: Query, deadline: float | None, begun: float) -> pb.LookupRouteResponse:
-        answer = self.live.lookup(query, deadline)
+    def _looked_up(
+        self, query: Query, deadline: float | None, begun: float, tokenizer: Tokenizers | None = None
+    ) -> pb.LookupRouteResponse:
+        answer = self.live.lookup(query, deadline, tokenizer)
         if self._remember and answer.scored:
             self._assume_sent(query, answer)
         return self._answered(query.model, answer, begun)
 
     def _assume_sent(self, query: Query, answer: Answer) -> None:
         """Count the request as sent to the first replica; nobody will tell when it ends."""
-        live, best = self.live, answer.scored[0]
-        if live.grounds.assigned is not None:
-            scope, tokens = Scope(query.tenant, query.model, query.scheme), sum(query.block_token_counts)
-            live.grounds.assigned.sent(
-                scope,
-                query.adapter,
-                best.replica,
-                query.block_hashes,
-                max(0, tokens - best.matched_tokens),
-                live.clock.monotonic(),
-            )
+        memory, best, asked = self.live.grounds.assigned, answer.scored[0], answer.asked
+        if memory is not None:
+            scope, left = Scope(query.tenant, query.model, query.scheme), max(0, asked.tokens - best.matched_tokens)
+            memory.sent(scope, query.adapter, best.replica, asked.hashes, left, self.live.clock.monotonic())
 
     def lookup_later(
         self, request: pb.LookupRouteRequest, call: Call
@@ -154,11 +148,8 @@ class HintService:
         return None if foreign else self._tokenized(request, tokenizers, call)
 
     async def _in_turns(self, request: pb.LookupRouteRequest, call: Call) -> pb.LookupRouteResponse:
-        clock, deadline = self.live.clock, call.deadline
-        begun = clock.monotonic()
-        timeout_ms = self.live.grounds.policies.policy(request.tenant_id).lookup_timeout_ms
-        if timeout_ms > 0:
-            deadline = min(begun + timeout_ms / 1000, inf if deadline is None else deadline)
+        begun = self.live.clock.monotonic()
+        deadline = self.live.deadline(request.tenant_id, begun, call.deadline)
         reason = Lookup.TIMEOUT
         try:
             async with self._large.turn(call.peer.address, None if deadline is None else deadline - begun) as taken:
@@ -177,6 +168,7 @@ class HintService:
         self, request: pb.LookupRouteRequest, tokenizers: Tokenizers, call: Call
     ) -> pb.LookupRouteResponse:
         begun = self.live.clock.monotonic()
+        deadline = self.live.deadline(request.tenant_id, begun, call.deadline)
         token_ids: Sequence[int] | None = None
         if self._tokenizing < TOKENIZING_MAX:
             self._tokenizing += 1
@@ -189,8 +181,7 @@ class HintService:
         query = parse_query(request, foreign=False)
         if token_ids is not None and len(token_ids) > LARGE_TOKENS:
             query.keys = await keys_in_turns(token_ids, self.live.grounds.block_tokens)
-        answer = self.live.lookup(query, call.deadline, Tokenized(token_ids))
-        return self._answered(request.model_id, answer, begun)
+        return self._looked_up(query, deadline, begun, Tokenized(token_ids))
 
     def _answered(self, model: str, answer: Answer, begun: float) -> pb.LookupRouteResponse:
         response = pb.LookupRouteResponse(reason_code=answer.reason, adapter_id=answer.adapter)
