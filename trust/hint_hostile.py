@@ -33,7 +33,7 @@ from terraflow.app.keys import new_key, public_path
 from terraflow.core.reasons import Lookup
 from terraflow.hints.service.identity import Binding, sign_token
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
+from terraflow.hints.wire.stub import Stub
 from tests.hints.blackbox.served import Client, Served, chain, replicas, update
 
 ENTRIES = 200_000
@@ -161,7 +161,7 @@ async def streams(address: str, token: str, count: int, together_s: float) -> tu
     message = update("mallory-1", [b"s"], tenant_id="mallory")
     together = asyncio.Event()
 
-    async def report(stub: InferenceCacheStub) -> bool:
+    async def report(stub: Stub) -> bool:
         async def slow() -> AsyncIterator[pb.CacheStateUpdate]:
             yield message
             await together.wait()
@@ -174,7 +174,7 @@ async def streams(address: str, token: str, count: int, together_s: float) -> tu
             return False
         return True
 
-    async def listen(stub: InferenceCacheStub) -> bool:
+    async def listen(stub: Stub) -> bool:
         call = stub.StreamCacheEvents(pb.StreamEventsRequest(tenant_id="mallory"), metadata=metadata, timeout=60)
         try:
             await asyncio.wait_for(call.read(), together_s + 2)
@@ -184,7 +184,7 @@ async def streams(address: str, token: str, count: int, together_s: float) -> tu
             call.cancel()
         return True
 
-    stubs = [InferenceCacheStub(channel) for channel in channels]
+    stubs = [Stub(channel) for channel in channels]
     tasks = [asyncio.create_task(report(stubs[at % CHANNELS])) for at in range(count)]
     tasks += [asyncio.create_task(listen(stubs[at % CHANNELS])) for at in range(count)]
     await asyncio.sleep(together_s)

@@ -1,4 +1,4 @@
-"""What protoc makes of the hints' .proto: messages, their types, and the stubs that clients use."""
+"""What protoc makes of the hints' .proto: the messages, and their types."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTO = "terraflow/hints/wire/inferencecache.proto"
-FILES = tuple(PROTO.replace(".proto", ending) for ending in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"))
+FILES = tuple(PROTO.replace(".proto", ending) for ending in ("_pb2.py", "_pb2.pyi"))
 
 
 @cache
 def generated() -> dict[str, str]:
     """Each file's text by its path below the root; RuntimeError when protoc refuses the .proto."""
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi")]
         known = Path(grpc_tools.__file__).parent / "_proto"
         if protoc.main(["protoc", f"-I{ROOT}", f"-I{known}", *outputs, str(ROOT / PROTO)]) != 0:
             raise RuntimeError(f"protoc refuses {PROTO}")

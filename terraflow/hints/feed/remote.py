@@ -28,8 +28,8 @@ import msgspec
 
 from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire import inferencecache_pb2_grpc as rpc
 from terraflow.hints.wire.stats import stats_message
+from terraflow.hints.wire.stub import Stub
 from terraflow.hints.words import Entry, Report, Scope, Stats
 
 UPDATES_MAX = 256
@@ -233,7 +233,7 @@ class RemoteSink:
         """Send until cancelled."""
         waits_s = self._again_s
         async with self._target.channel() as channel:
-            stub = rpc.InferenceCacheStub(channel)  # type: ignore[no-untyped-call]
+            stub = Stub(channel)
             while True:
                 if self._greeted and not self._queue and not self._resync:
                     self._wake.clear()
@@ -253,7 +253,7 @@ class RemoteSink:
                     await asyncio.sleep(waits_s)
                     waits_s = min(waits_s * 2, AGAIN_S[1])
 
-    async def _greet(self, stub: rpc.InferenceCacheStub) -> None:
+    async def _greet(self, stub: Stub) -> None:
         """Rule 4. A token for some of an engine's ranks alone may not greet for it, and may report all the same."""
         greeting = self._greeting
         if self._greeted or greeting is None:
@@ -286,7 +286,7 @@ class RemoteSink:
             self.last_error = why
             self._telling.say(logging.WARNING, why)
 
-    async def _send(self, stub: rpc.InferenceCacheStub) -> bool:
+    async def _send(self, stub: Stub) -> bool:
         """Send what waits first; whether the server was told something."""
         if self._resync:
             self._tell_everything()

@@ -1,15 +1,13 @@
 """The port of `ports.hints` over gRPC: any server of the public contract, ours or another's.
 
 1. A request waits for it at most its deadline, and not at all while it is known not to answer (`breaker`).
-2. What was just sent is remembered on this side, since the server need not: it ranks what no replica has reported yet,
-   also while the server is away.
+2. What was just sent is remembered on this side, since the server need not: it weighs each answer (`routed`), and ranks
+   what no replica has reported yet, also while the server is away.
 3. Prompts known by a scheme that no engine reports are reported in batches, off every request's path; what does not fit
    the queue is dropped, and so is what the server does not take.
 4. Pressure is read in the background, of fleets that have joined and are asked about, and known only as long as it is
    young.
-5. What is matched by less than the fleets' share of a prompt is left out here: the contract's message does not say what
-   share the server asks, and the reference asks none. A server's setting or policy can so ask for more, not for less.
-6. That it answers no longer, and that it does again, is a line in the log each; misses have none.
+5. That it answers no longer, and that it does again, is a line in the log each; misses have none.
 """
 
 from __future__ import annotations
@@ -29,9 +27,10 @@ from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.assigned import Assigned
 from terraflow.hints.feed.telling import SHOWN_MAX, Telling
 from terraflow.hints.plane.breaker import Breaker
+from terraflow.hints.plane.routed import routed, scope_of
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
-from terraflow.hints.words import FLEET_SHARE_MIN, PRESSURE_AGE_MAX_S, PROBE_TENANT, Scope
+from terraflow.hints.wire.stub import Stub
+from terraflow.hints.words import PRESSURE_AGE_MAX_S, PROBE_TENANT, Scope
 from terraflow.ports.hints import Hint, Prefix, Ranked
 from terraflow.ports.runtime import Clock
 
@@ -80,7 +79,7 @@ class RemoteHints:
             self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         else:
             self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
-        self._stub: Any = InferenceCacheStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = Stub(self._channel)
         self._metadata = None if token is None else (("authorization", f"Bearer {token}"),)
         self._clock = clock
         self._try_timeout_s = try_timeout_s
@@ -127,16 +126,7 @@ class RemoteHints:
         return missed
 
     def _with_memory(self, prefix: Prefix, hint: Hint) -> Hint:
-        """The hint, or what was just sent where that holds more of the prompt than the hint's best."""
-        scope, now = _scope(prefix), self._clock.monotonic()
-        held = self._assigned.held(scope, prefix.adapter, prefix.hashes, prefix.counts, now)
-        best = max((ranked.matched_tokens for ranked in hint.ranked), default=0)
-        longer = [row for row in held if row.tokens > best]
-        if longer:
-            longer.sort(key=lambda row: (-row.tokens, self._assigned.load(scope, row.replica, now), row.replica))
-            ranked = tuple([Ranked(row.replica, float(row.tokens), row.tokens) for row in longer])
-            hint = Hint(reason=Lookup.PREFIX_MATCH, ranked=ranked + hint.ranked)
-        return _material(hint, prefix.tokens * FLEET_SHARE_MIN)
+        return routed(self._assigned, prefix, hint, self._clock.monotonic())
 
     def pressure(self, tenant: str, model: str) -> dict[str, float]:
         """See the port."""
@@ -150,7 +140,8 @@ class RemoteHints:
         return known[1] if self._clock.monotonic() - known[0] <= PRESSURE_AGE_MAX_S else {}
 
     def joined(self, tenant: str, model: str, scheme: str, replicas: Sequence[str]) -> None:
-        """See the port; a server of the contract has no word for it, and only whom to ask about follows."""
+        """See the port; a server of the contract has no word for it, and hears nothing."""
+        self._assigned.join(Scope(tenant, model, scheme), replicas)
         if replicas:
             self._joined.add((tenant, model, scheme))
         else:
@@ -164,12 +155,12 @@ class RemoteHints:
     def sent(self, prefix: Prefix, replica: str, matched_tokens: int) -> None:
         """See the port."""
         fresh, now = prefix.tokens - matched_tokens, self._clock.monotonic()
-        self._assigned.sent(_scope(prefix), prefix.adapter, replica, prefix.hashes, fresh, now)
+        self._assigned.sent(scope_of(prefix), prefix.adapter, replica, prefix.hashes, fresh, now)
 
     def ended(self, prefix: Prefix, replica: str, held: bool) -> None:
         """See the port."""
         now = self._clock.monotonic()
-        self._assigned.ended(_scope(prefix), prefix.adapter, replica, prefix.hashes, held, now)
+        self._assigned.ended(scope_of(prefix), prefix.adapter, replica, prefix.hashes, held, now)
         if held and prefix.unreported and prefix.hashes:
             self._reports.append((prefix, replica))
             self._keep("report", self._report)
@@ -235,10 +226,6 @@ class RemoteHints:
             await asyncio.sleep(PRESSURE_EVERY_S)
 
 
-def _scope(prefix: Prefix) -> Scope:
-    return Scope(prefix.tenant, prefix.model, prefix.scheme)
-
-
 def _request(prefix: Prefix) -> pb.LookupRouteRequest:
     return pb.LookupRouteRequest(
         model_id=prefix.model,
@@ -258,14 +245,6 @@ def _hint(response: pb.LookupRouteResponse) -> Hint:
     scores = response.replica_scores[:RANKED_MAX]
     ranked = tuple([Ranked(one.replica_id, one.score, max(0, one.matched_tokens)) for one in scores])
     return Hint(reason=reason, ranked=ranked)
-
-
-def _material(hint: Hint, tokens_min: float) -> Hint:
-    """The hint without matches of fewer tokens (rule 5)."""
-    if hint.reason is not Lookup.PREFIX_MATCH:
-        return hint
-    ranked = tuple([one for one in hint.ranked if one.matched_tokens >= tokens_min])
-    return Hint(reason=hint.reason, ranked=ranked) if ranked else _ABSENT
 
 
 def _update(prefix: Prefix, replica: str) -> pb.CacheStateUpdate:

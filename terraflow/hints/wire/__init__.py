@@ -1,1 +1,1 @@
-"""The wire's messages: `inferencecache.proto`, and what protoc makes of it (`make fix` writes it anew)."""
+"""The wire's messages: `inferencecache.proto`, what protoc makes of it (`make fix` writes it anew), and a client."""

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire.inferencecache_pb2_grpc import InferenceCacheStub
+from terraflow.hints.wire.stub import Stub
 
 START_S = 30.0
 STOP_S = 20.0
@@ -143,7 +143,7 @@ class Client:
     """The contract's stub, with what every call of a test carries."""
 
     def __init__(self, channel: grpc.Channel, metadata: Sequence[tuple[str, str]]) -> None:
-        self.stub = InferenceCacheStub(channel)
+        self.stub = Stub(channel)
         self.channel = channel
         self._more: dict[str, Any] = {"metadata": metadata, "timeout": CALL_S}
 

@@ -7,10 +7,10 @@ import grpc
 import grpc.aio
 
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire import inferencecache_pb2_grpc as rpc
+from tests.hints.wire.serving import handler
 
 
-class Told(rpc.InferenceCacheServicer):
+class Told:
     """What each replica is said to hold: (adapter, hash) → (tokens up to its end, tier)."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Told(rpc.InferenceCacheServicer):
         self.port = 0
 
     async def start(self, port: int = 0) -> "Told":
-        rpc.add_InferenceCacheServicer_to_server(self, self.server)
+        self.server.add_generic_rpc_handlers((handler(self),))
         self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
         await self.server.start()
         return self

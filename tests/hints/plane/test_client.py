@@ -30,13 +30,10 @@ from terraflow.hints.plane.content import BLOCK_BYTES, SCHEME, ContentPrefixes, 
 from terraflow.hints.plane.guarded import GuardedHints
 from terraflow.hints.plane.inside import InsideHints
 from terraflow.hints.wire import inferencecache_pb2 as pb
-from terraflow.hints.wire.inferencecache_pb2_grpc import (
-    InferenceCacheServicer,
-    add_InferenceCacheServicer_to_server,
-)
 from terraflow.hints.words import PROBE_TENANT, Report, Stats
 from terraflow.ports.hints import Hint, Prefix
 from tests.hints.http2.authority import Authority, Pem
+from tests.hints.wire.serving import handler
 
 DEADLINE_S = 0.2
 PREFIX = Prefix(
@@ -44,7 +41,7 @@ PREFIX = Prefix(
 )
 
 
-class Server(InferenceCacheServicer):
+class Server:
     """A server of the contract; `answer` may wait or raise."""
 
     def __init__(self) -> None:
@@ -95,7 +92,7 @@ async def broken() -> pb.LookupRouteResponse:
 @asynccontextmanager
 async def serving(port: int = 0, tls: Pem | None = None) -> AsyncIterator[tuple[Server, int]]:
     servicer, server = Server(), grpc.aio.server()
-    add_InferenceCacheServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    server.add_generic_rpc_handlers((handler(servicer),))
     if tls is None:
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
     else:
