@@ -82,7 +82,7 @@ class LiveHints:
         return route
 
     def deadline(self, tenant: str, begun: float, deadline: float | None) -> float | None:
-        """The tighter of the caller's deadline and the one by the tenant's policy, from `begun` on; None for neither."""
+        """The tighter of the caller's deadline and the policy's, which counts from `begun`; None for neither."""
         timeout_ms = self.grounds.policies.policy(tenant).lookup_timeout_ms
         if timeout_ms <= 0:
             return deadline
