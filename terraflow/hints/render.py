@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from terraflow.core.reasons import Render
-from terraflow.hints.policy.body import Part, parse_body
 from terraflow.hints.policy.policies import Policies, PromptTemplate
 from terraflow.hints.words import PROMPT_TEXT_BYTES_MAX
 
@@ -51,11 +50,10 @@ def render_template(
     template = policies.templates.get(ref)
     if template is None:
         return Rendered(reason=Render.TEMPLATE_NOT_FOUND)
-    parts = parse_body(template.body)
-    cause = _fault(template, parts, variables)
+    cause = _fault(template, variables)
     if not cause:
         try:
-            prompt, stable = _fill(template, parts, variables)
+            prompt, stable = _fill(template, variables)
             framed = (tenant, template.ref, template.revision, stable)
             return Rendered(
                 reason=Render.OK,
@@ -69,7 +67,7 @@ def render_template(
     return Rendered(reason=Render.RENDER_ERROR, revision=template.revision, cause=cause)
 
 
-def _fault(template: PromptTemplate, parts: Sequence[Part], variables: Mapping[str, str]) -> str:
+def _fault(template: PromptTemplate, variables: Mapping[str, str]) -> str:
     """What is wrong with the variables, before anything is built of them."""
     if len(variables) > VARIABLES_MAX:
         return "too_large"
@@ -79,7 +77,7 @@ def _fault(template: PromptTemplate, parts: Sequence[Part], variables: Mapping[s
     if any(slot.required and slot.name not in variables for slot in template.slots):
         return "missing_slot"
     size = 0
-    for part in parts:
+    for part in template.parts:
         size += _bytes(part.text if not part.slot else variables.get(part.slot, ""))
         if size > OUTPUT_BYTES_MAX:
             return "too_large"
@@ -90,11 +88,11 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _fill(template: PromptTemplate, parts: Sequence[Part], variables: Mapping[str, str]) -> tuple[str, str]:
+def _fill(template: PromptTemplate, variables: Mapping[str, str]) -> tuple[str, str]:
     mutable = {slot.name for slot in template.slots if not slot.stable}
     filled: list[str] = []
     stable: str | None = None
-    for part in parts:
+    for part in template.parts:
         if stable is None and part.slot in mutable:
             stable = "".join(filled)
         filled.append(variables.get(part.slot, "") if part.slot else part.text)

@@ -24,7 +24,9 @@ REVISION = "sha256:" + "0" * 64
 
 
 def policies(body: str, slots: tuple[Slot, ...] = SLOTS) -> Policies:
-    return Policies(templates={"acme/chat": PromptTemplate(ref="acme/chat", body=body, slots=slots, revision=REVISION)})
+    parts = tuple(parse_body(body))
+    template = PromptTemplate(ref="acme/chat", parts=parts, slots=slots, revision=REVISION)
+    return Policies(templates={"acme/chat": template})
 
 
 def framed(*texts: str) -> bytes:

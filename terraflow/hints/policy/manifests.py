@@ -263,7 +263,7 @@ def _template(found: PromptTemplateManifest, ref: str) -> PromptTemplate:
     slots = (Slot(name=s.name, stable=s.type == "Stable", required=s.required) for s in found.spec.slots)
     return PromptTemplate(
         ref=ref,
-        body=found.spec.body,
+        parts=tuple(parse_body(found.spec.body)),
         slots=tuple(slots),
         revision=f"sha256:{hashlib.sha256(canonical(form)).hexdigest()}",
     )

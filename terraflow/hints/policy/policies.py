@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+from terraflow.hints.policy.body import Part
+
 
 class Eviction(StrEnum):
     """Whom the cap takes first among a tenant's entries."""
@@ -53,7 +55,8 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: str
     """`namespace/name`."""
-    body: str
+    parts: tuple[Part, ...]
+    """Its body, taken apart."""
     slots: tuple[Slot, ...]
     revision: str
 

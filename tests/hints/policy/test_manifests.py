@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from terraflow.hints.policy.body import Part
 from terraflow.hints.policy.document import read_documents
 from terraflow.hints.policy.duration import parse_duration
 from terraflow.hints.policy.manifests import parse_manifests
@@ -137,7 +138,7 @@ def test_a_json_files_escapes() -> None:
     spec = {"body": "\U0001f600 {{a}}", "slots": [{"name": "a", "type": "Stable"}]}
     head = {"apiVersion": "inferencecache.io/v1alpha1", "kind": "PromptTemplate", "metadata": {"name": "one"}}
     found = parse_manifests({"a.yaml": json.dumps({**head, "spec": spec}).encode()})
-    assert found.templates["default/one"].body == "\U0001f600 {{a}}"
+    assert found.templates["default/one"].parts == (Part("\U0001f600 ", ""), Part("", "a"))
 
 
 def test_a_topology() -> None:

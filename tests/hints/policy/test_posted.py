@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from terraflow.hints.policy.body import Part
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, PromptTemplate, Topology
 from terraflow.hints.policy.posted import BODY_BYTES_MAX, parse_posted
 from terraflow.hints.policy.problems import PoliciesRefused
@@ -159,7 +160,7 @@ def test_any_body_is_read_or_refused(more: dict[str, Any], policies: list[dict[s
 
 
 async def test_a_post_replaces_policies_and_quotas_and_leaves_the_rest() -> None:
-    template = PromptTemplate(ref="a/t", body="x", slots=(), revision="r")
+    template = PromptTemplate(ref="a/t", parts=(Part("x", ""),), slots=(), revision="r")
     topology = Topology(ref="a/p", prefill_pools=(), decode_pools=())
     folder = Policies(
         cache={"a": CachePolicy(affinity=False)},

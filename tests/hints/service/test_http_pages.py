@@ -13,6 +13,7 @@ import pytest
 from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
+from terraflow.hints.policy.body import Part
 from terraflow.hints.policy.policies import CachePolicy, Policies, PromptTemplate
 from terraflow.hints.policy.sources import PolicySources
 from terraflow.hints.service.http import Listener
@@ -45,7 +46,7 @@ class Service:
     def __init__(self) -> None:
         self.clock = Clock()
         self.live = LiveHints(Grounds(index=Index()), self.clock)
-        template = PromptTemplate(ref="a/t", body="x", slots=(), revision="r")
+        template = PromptTemplate(ref="a/t", parts=(Part("x", ""),), slots=(), revision="r")
         folder = Policies(cache={"old": CachePolicy(affinity=False)}, templates={"a/t": template})
         self.sources = PolicySources(self.live.adopt, folder)
         self.live.adopt(folder)
