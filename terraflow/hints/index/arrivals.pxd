@@ -46,4 +46,6 @@ cdef class Arrivals(Keys):
     cdef int _weigh(self, Holding holding) except -1
     cpdef reweigh(self, Holding holding)
     @cython.locals(entry=int)
+    cdef int _entry_of(self, int key, int number) noexcept
+    @cython.locals(entry=int)
     cdef int _make_entry(self, int key, Holding holding) except -1

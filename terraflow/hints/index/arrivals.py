@@ -88,8 +88,7 @@ class Arrivals(Keys):
                 holding.rare = Heap(self.rare_at, True)
             holding.old.put(entry, place, 0.0)
             holding.rare.put(entry, float(self.credits[entry]), place)
-            self._weigh(holding)
-            self.victims.put(holding.number, self.weight, self.weight_arrived)
+            self.reweigh(holding)
             return
         self.e_prev[entry] = holding.last
         self.e_after[entry] = 0
@@ -98,8 +97,7 @@ class Arrivals(Keys):
             holding.last = entry
         else:
             holding.first = holding.last = entry
-            self._weigh(holding)
-            self.victims.put(holding.number, self.weight, self.weight_arrived)
+            self.reweigh(holding)
 
     def _leave(self, entry: int, holding: Holding) -> None:
         if self.old_at[entry] and holding.old is not None and holding.rare is not None:
@@ -140,10 +138,17 @@ class Arrivals(Keys):
         return victim
 
     def reweigh(self, holding: Holding) -> None:
-        """Its tenant's rule has changed."""
+        """What the cap takes first of it, or how its tenant's rule weighs that, has changed."""
         if holding.size and not holding.dead:
             self._weigh(holding)
             self.victims.put(holding.number, self.weight, self.weight_arrived)
+
+    def _entry_of(self, key: int, number: int) -> int:
+        """A key's entry of the holding of that number, or 0; no key has none."""
+        entry: int = self.k_head[key]
+        while entry and self.e_hold[entry] != number:
+            entry = self.e_next[entry]
+        return entry
 
     def _make_entry(self, key: int, holding: Holding) -> int:
         entry = self.e_free

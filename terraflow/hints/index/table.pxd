@@ -41,7 +41,7 @@ cdef class Table(Runs):
     @cython.locals(key=int, holding=Holding, space=Space, other=int, told=bytes)
     cdef _remove(self, int entry, int cause)
     cdef _count(self, Tenant tenant, int cause, long long times)
-    @cython.locals(gone=int, number=int, key=int, entry=int, sought=bytes)
+    @cython.locals(gone=int, entry=int, sought=bytes)
     cpdef int evict(self, Space space, Holding holding, list hashes) except -1
     cpdef long long bury(self, Holding holding) except -1
     @cython.locals(gone=int, holding=Holding, entry=int)
@@ -49,7 +49,7 @@ cdef class Table(Runs):
     @cython.locals(gone=int, looked=int, holding=Holding, ttl_s=double)
     cpdef int sweep(self, double now, int entries_max, int holdings_max) except -1
     cdef bint _past(self, int entry, double now, double ttl_s) noexcept
-    @cython.locals(place=Place, lfu=cython.bint, number=int, key=int, entry=int, before=int, last=int, sought=bytes)
+    @cython.locals(place=Place, lfu=cython.bint, key=int, entry=int, before=int, last=int, sought=bytes)
     cpdef credit(self, Space space, Holding holding, list hashes, int slot)
 
     @cython.locals(found=list, key=int, entry=int, space=Space, holding=Holding, digest=cython.bint, sought=bytes)

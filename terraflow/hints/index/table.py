@@ -13,15 +13,15 @@ from typing import Any
 
 from terraflow.hints.index.arrivals import HOLDINGS_MAX
 from terraflow.hints.index.heap import Heap
-from terraflow.hints.index.places import Holding, Source, Space, Tenant
+from terraflow.hints.index.places import CAUSES, Holding, Source, Space, Tenant
 from terraflow.hints.index.runs import Runs
 
 SPACES_MAX = 1 << 16
 CREDITS_MAX = (1 << 31) - 1
 """Where credits stay: a block of every prompt has as many within two days."""
 
-TTL, CAP, QUOTA, EVENT, CLEAR = range(5)
-"""Why an entry leaves; places of `removed`."""
+TTL, CAP, QUOTA, EVENT, CLEAR = range(CAUSES)
+"""Why an entry leaves, in the order of `said.Cause`; places of `removed`."""
 
 
 class Table(Runs):
@@ -34,7 +34,7 @@ class Table(Runs):
         self.free_holdings: list[int] = []
         self.free_spaces: list[int] = []
         self.dead: list[Holding] = []
-        self.removed = [[0] * 5, [0] * 5]
+        self.removed = [[0] * CAUSES, [0] * CAUSES]
         self.tell: Callable[[str, Holding, Space, bytes], None] | None = None
         self.turn = 0
         self.admitted = self.refreshed = 0
@@ -108,16 +108,12 @@ class Table(Runs):
                 count = counts[i]
                 tier = tiers[i]
                 key = self.find(space.number, hashes[i])
-                entry = 0
-                if key:
-                    entry = self.k_head[key]
-                    while entry and self.e_hold[entry] != number:
-                        entry = self.e_next[entry]
-                    if key != tenant.last:
-                        self._unqueue(key, tenant)
-                        self._queue(key, tenant)
-                else:
+                entry = self._entry_of(key, number)
+                if not key:
                     key = self._make_key(space)
+                elif key != tenant.last:
+                    self._unqueue(key, tenant)
+                    self._queue(key, tenant)
                 into = batch
                 if entry:
                     self._leave(entry, holding)
@@ -219,14 +215,8 @@ class Table(Runs):
     def evict(self, space: Space, holding: Holding, hashes: list[bytes]) -> int:
         """Take out a holding's entries of these hashes; returns how many there were."""
         gone = 0
-        number = holding.number
         for sought in hashes:
-            key = self.find(space.number, sought)
-            if not key:
-                continue
-            entry = self.k_head[key]
-            while entry and self.e_hold[entry] != number:
-                entry = self.e_next[entry]
+            entry = self._entry_of(self.find(space.number, sought), holding.number)
             if entry:
                 self._remove(entry, EVENT)
                 gone += 1
@@ -295,14 +285,9 @@ class Table(Runs):
         """One to each of these entries that there are, in a slot of time."""
         place = space.place
         lfu = space.tenant.lfu
-        number = holding.number
         for sought in hashes:
             key = self.find(space.number, sought)
-            if not key:
-                continue
-            entry = self.k_head[key]
-            while entry and self.e_hold[entry] != number:
-                entry = self.e_next[entry]
+            entry = self._entry_of(key, holding.number)
             if not entry:
                 continue
             before = self.k_slot_before[key]
@@ -356,13 +341,9 @@ class Table(Runs):
     ) -> bool:
         """Put back an entry of a snapshot, unless there is a newer one."""
         key = self._find(space.number << 2 | 2, sought) if digest else self.find(space.number, sought)
-        if key:
-            entry = self.k_head[key]
-            while entry and self.e_hold[entry] != holding.number:
-                entry = self.e_next[entry]
-            if entry:
-                return False
-        else:
+        if self._entry_of(key, holding.number):
+            return False
+        if not key:
             key = self._make_key(space)
         entry = self._make_entry(key, holding)
         batch = self._make_batch(holding, seen, place)
