@@ -23,20 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from terraflow.hints.index.places import Holding, Place, ScopeAt, Source, Space, Tenant
 from terraflow.hints.index.register import HOT_SLOTS, Register
+from terraflow.hints.index.reported import by_adapter
 from terraflow.hints.index.said import Cause, Change, Ingested, Kind, Piece, TenantRule
 from terraflow.hints.index.snapshot import pieces, put_back
-from terraflow.hints.words import (
-    IDENTIFIER_BYTES_MAX,
-    STAMP_SKEW_MAX_S,
-    Entry,
-    Held,
-    Known,
-    ReplicaState,
-    Report,
-    Scope,
-    Stats,
-    Tier,
-)
+from terraflow.hints.words import STAMP_SKEW_MAX_S, Held, Known, ReplicaState, Report, Scope, Stats
 
 SILENT_S_MIN = 600.0
 """A source that holds nothing is forgotten when it was silent for so long, and for its TTL."""
@@ -44,12 +34,7 @@ SILENT_S_MIN = 600.0
 _AT_ONCE = 2048
 _SWEEP_HOLDINGS = 4096
 _SWEEP_SOURCES = 1024
-_COUNT_MAX = (1 << 31) - 1
-_TIER_KEPT = {0: 1, 1: 1, 2: 2, 3: 3}
-"""Unset is memory; a stranger is coldest."""
-_COLDEST = int(Tier.UNKNOWN)
 _FIRST = [0]
-_CAUSES = (Cause.TTL, Cause.CAP, Cause.QUOTA, Cause.EVENT, Cause.CLEAR)
 
 
 class Index(Register):
@@ -59,8 +44,7 @@ class Index(Register):
         self, *, entries_max: int = 1_000_000, ttl_s: float = 1800.0, keys_per_tenant_max: int | None = None
     ) -> None:
         """`keys_per_tenant_max`: the quota of tenants whose rule has none."""
-        super().__init__(entries_max, ttl_s)
-        self._keys_max = -1 if keys_per_tenant_max is None else keys_per_tenant_max
+        super().__init__(entries_max, ttl_s, keys_per_tenant_max)
         self._changed: Callable[[Change], None] | None = None
         self._over: dict[str, Tenant] = {}
 
@@ -82,14 +66,6 @@ class Index(Register):
 
     # What governs
 
-    def tenant(self, name: str) -> Tenant:
-        """A tenant, made at need, under the default."""
-        known = self.tenants.get(name)
-        if known is None:
-            known = super().tenant(name)
-            known.keys_max = self._keys_max
-        return known
-
     def ttl_s(self, tenant: str) -> float:
         """The TTL of a tenant's entries."""
         known = self.tenants.get(tenant)
@@ -108,7 +84,7 @@ class Index(Register):
             self.governed.add(tenant)
         known.ttl_s = self.ttl_default_s if rule is None else rule.ttl_s
         self.ttl_s_most = max(self.ttl_s_most, known.ttl_s)
-        known.keys_max = self._keys_max if rule is None or rule.keys_max is None else max(0, rule.keys_max)
+        known.keys_max = self.keys_max_default if rule is None or rule.keys_max is None else max(0, rule.keys_max)
         lfu = rule is not None and rule.lfu
         if known.lfu != lfu:
             known.lfu = lfu
@@ -138,8 +114,7 @@ class Index(Register):
         table = self.table
         table.admitted = table.refreshed = 0
         refused = 0
-        parsed = [_parsed(entries[0])] if len(entries) == 1 else _by_adapter(entries)
-        for adapter, hashes, counts, tiers in parsed:
+        for adapter, hashes, counts, tiers in by_adapter(entries):
             if not hashes:
                 continue
             if tiers is None or not self._take(report, source, adapter, (hashes, counts, tiers), now):
@@ -415,7 +390,7 @@ class Index(Register):
         return {
             (name, cause.value): count
             for name, counts in (("lru", lru), ("lfu", lfu))
-            for cause, count in zip(_CAUSES, counts, strict=True)
+            for cause, count in zip(Cause, counts, strict=True)
             if count
         }
 
@@ -425,7 +400,7 @@ class Index(Register):
         return {
             (tenant.name, cause.value): count
             for tenant in self.tenants.values()
-            for cause, count in zip(_CAUSES, tenant.removed, strict=True)
+            for cause, count in zip(Cause, tenant.removed, strict=True)
             if count
         }
 
@@ -439,41 +414,3 @@ class Index(Register):
         """Put a piece back, as old as it was when it was dumped; what was reported meanwhile stays as it is."""
         put_back(self, piece, now)
         self.tidy()
-
-
-_Blocks = tuple[str, list[bytes], list[int], list[int] | None]
-
-
-def _by_adapter(entries: Sequence[Entry]) -> list[_Blocks]:
-    """Entries as (adapter, hashes, counts, tiers), one an adapter, in its order; tiers None: malformed."""
-    whole: dict[str, tuple[list[bytes], list[int], list[int]]] = {}
-    broken: list[_Blocks] = []
-    for adapter, hashes, counts, tiers in map(_parsed, entries):
-        if tiers is None:
-            broken.append((adapter, hashes, counts, None))
-        elif adapter in whole:
-            for mine, more in zip(whole[adapter], (hashes, counts, tiers), strict=True):
-                mine.extend(more)  # type: ignore[attr-defined]
-        else:
-            whole[adapter] = list(hashes), list(counts), tiers
-    return broken + [(adapter, *whole[adapter]) for adapter in sorted(whole)]
-
-
-def _parsed(entry: Entry) -> _Blocks:
-    adapter, hashes, counts, tier = entry
-    blocks = len(hashes)
-    if blocks != len(counts):
-        return adapter, hashes, counts, None
-    if blocks == 1:
-        size, least, most = len(hashes[0]), counts[0], counts[0]
-        sound = 1 <= size <= IDENTIFIER_BYTES_MAX
-    elif blocks:
-        sizes, least, most = set(map(len, hashes)), min(counts), max(counts)
-        sound = 0 not in sizes and max(sizes) <= IDENTIFIER_BYTES_MAX
-    else:
-        return adapter, hashes, counts, []
-    if not sound:
-        return adapter, hashes, counts, None
-    if least < -_COUNT_MAX or most > _COUNT_MAX:
-        counts = [max(-_COUNT_MAX, min(_COUNT_MAX, count)) for count in counts]
-    return adapter, hashes, counts, [_TIER_KEPT.get(tier, _COLDEST)] * blocks

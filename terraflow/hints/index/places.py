@@ -18,14 +18,15 @@ CAUSES = 5
 class Tenant:
     """A tenant: its rule, its keys in order of arrival, and how many of its entries left by which cause.
 
-    `told_at`: when it was last told of an entry. Of its places the one that was told of last is the last.
+    `keys_max` below 0: it has no quota. `told_at`: when it was last told of an entry. Of its places the one that was
+    told of last is the last.
     """
 
-    def __init__(self, name: str, ttl_s: float) -> None:
+    def __init__(self, name: str, ttl_s: float, keys_max: int) -> None:
         self.name = name
         self.ttl_s = ttl_s
         self.lfu = False
-        self.keys_max = -1
+        self.keys_max = keys_max
         self.told_at = -inf
         self.keys = 0
         self.sources = 0

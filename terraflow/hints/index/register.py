@@ -26,9 +26,10 @@ TENANTS_KEPT = 1024
 class Register:
     """The names; `Index` is the rest."""
 
-    def __init__(self, entries_max: int, ttl_s: float) -> None:
+    def __init__(self, entries_max: int, ttl_s: float, keys_per_tenant_max: int | None) -> None:
         self.entries_max = entries_max
         self.ttl_default_s = ttl_s
+        self.keys_max_default = -1 if keys_per_tenant_max is None else keys_per_tenant_max
         self.slot_s = max(ttl_s / HOT_SLOTS, SLOT_S_MIN)
         self.table = Table(entries_max)
         self.tenants: dict[str, Tenant] = {}
@@ -45,10 +46,10 @@ class Register:
         return min(max(0, int(now // self.slot_s)) + 1, _SLOT_MAX)
 
     def tenant(self, name: str) -> Tenant:
-        """A tenant, made at need."""
+        """A tenant, made at need, under the defaults."""
         known = self.tenants.get(name)
         if known is None:
-            known = self.tenants[name] = Tenant(name, self.ttl_default_s)
+            known = self.tenants[name] = Tenant(name, self.ttl_default_s, self.keys_max_default)
         return known
 
     def source(self, tenant: str, model: str, replica: str) -> Source | None:

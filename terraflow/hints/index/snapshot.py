@@ -60,16 +60,7 @@ _Found = list[tuple[Holding, Space, bytes, bool, int, int, float, int, float]]
 
 
 def _piece(tenant: Tenant, found: _Found, until: float, now: float) -> Piece:
-    piece = Piece(
-        tenant=tenant.name,
-        until=until,
-        spaces=[],
-        replicas=[],
-        hashes=[],
-        key_spaces=[],
-        digests=[],
-        rows=[],
-    )
+    piece = Piece(tenant=tenant.name, until=until)
     spaces: dict[Space, int] = {}
     replicas: dict[str, int] = {}
     last: tuple[Space, bytes, bool] | None = None
