@@ -16,7 +16,7 @@ from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import cost_of
 from terraflow.gateway.recovery import RECOVERY, Charge
-from terraflow.gateway.trial import Trial, Why
+from terraflow.gateway.trial import Rests, Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
 from terraflow.ports.upstream import Failure, ModelRequest, Placement, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
@@ -46,8 +46,9 @@ def reservation_for(plane: Plane, x: Exchange, route: PlannedRoute, amount: int)
 
 async def open_trial(
     plane: Plane, x: Exchange, route: PlannedRoute, why: Why, request: ModelRequest, worst_case: int
-) -> Trial | Refuse:
-    """Reserve (unless the intent already did), and take a slot within the deadline."""
+) -> Trial | Refuse | Rests:
+    """Reserve (unless the intent already did), and take a slot within the deadline, if the capability may be called by
+    then."""
     if x.attempts_opened or x.reservation is None:
         reservation = reservation_for(plane, x, route, worst_case)
         await settle_ended(plane, x)
@@ -69,7 +70,12 @@ async def open_trial(
             return Refuse(reason=Governed.DEADLINE_EXPIRED, detail="waiting_for_capacity")
         if taken is not True:
             raise TypeError("nobody knows whether there is a slot")
-        plane.health.began(capability.id, plane.clock.monotonic())
+        x.held, now = capability.id, plane.clock.monotonic()
+        if plane.health.healthy(capability.id, now) is not True:
+            x.held = None
+            plane.capacity.give_back(capability.id)
+            return Rests()
+        plane.health.began(capability.id, now)
     trial = Trial(route, why, request, plane.clock.monotonic())
     x.trial, x.held = trial, None
     return trial
@@ -91,7 +97,7 @@ async def settle_ended(plane: Plane, x: Exchange) -> None:
 
 def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> None:
     """The provider answered and said, or we counted, what it used."""
-    plane.health.succeeded(trial.route.capability.id, plane.clock.monotonic())
+    plane.health.succeeded(trial.route.capability.id, trial.started, plane.clock.monotonic())
     _ended(plane, x, trial, None, usage)
     x.usage = usage
 
@@ -104,11 +110,11 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     if failed.elsewhere:
         plane.health.abandoned(capability, trial.started)
     elif rule.blames_provider and not _asked_too_much(x, failed.failure):
-        plane.health.failed(capability, plane.clock.monotonic(), failed.retry_after_s)
+        plane.health.failed(capability, trial.started, plane.clock.monotonic(), failed.retry_after_s)
         if failed.failure in _TOO_MUCH:
             plane.capacity.overloaded(capability, trial.started)
     elif not rule.blames_provider and (failed.reached or failed.status is not None):
-        plane.health.succeeded(capability, plane.clock.monotonic())
+        plane.health.succeeded(capability, trial.started, plane.clock.monotonic())
     else:
         plane.health.abandoned(capability, trial.started)
     usage = counted if failed.usage is None else failed.usage

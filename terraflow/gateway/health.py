@@ -5,13 +5,16 @@
    more for each `rest_s` that it takes: a success makes it healthy, a fault starts a new rest.
 3. A provider that says when it may be asked again (`Retry-After`) is not asked before, whatever else succeeds, for at
    most `retry_after_max_s`.
-4. A call that ended without telling anything is named with the instant in which it began: one from before the probe
-   lets no other through.
+4. Every end of a call names the instant in which the call began. One from before the end of a rest says nothing of how
+   it is after it: its success does not end the rest, its fault and its silence do not end the probe.
+5. What is remembered of a capability is forgotten with `CAPABILITIES_MAX` others.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from terraflow.gateway.capacity import CAPABILITIES_MAX
 
 
 class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,19 +67,28 @@ class Health:
         if state is not None and state.faults >= self._rule.faults_max and now >= state.rests_until:
             state.probing_since = now
 
-    def succeeded(self, capability: str, now: float) -> None:
-        """A call was answered, or refused for a reason that is the caller's."""
-        state = self._states.pop(capability, None)
-        if state is not None and now < state.asked_until:
+    def succeeded(self, capability: str, began: float, now: float) -> None:
+        """A call that began then was answered, or refused for a reason that is the caller's."""
+        state = self._states.get(capability)
+        if state is None or began < state.rests_until:
+            return
+        del self._states[capability]
+        if now < state.asked_until:
             self._states[capability] = _State(asked_until=state.asked_until)
 
-    def failed(self, capability: str, now: float, retry_after_s: float | None) -> None:
-        """A call failed by the provider's own fault, with its `Retry-After` in seconds if it gave one."""
-        state = self._states.setdefault(capability, _State())
-        state.faults += 1
-        state.probing_since = None
+    def failed(self, capability: str, began: float, now: float, retry_after_s: float | None) -> None:
+        """A call that began then failed by the provider's own fault; its `Retry-After` in seconds if it gave one."""
+        state = self._states.get(capability)
+        if state is None:
+            if len(self._states) >= CAPABILITIES_MAX:
+                del self._states[next(iter(self._states))]
+            state = self._states[capability] = _State()
         if retry_after_s is not None:
             state.asked_until = max(state.asked_until, now + min(retry_after_s, self._rule.retry_after_max_s))
+        if began < state.rests_until:
+            return
+        state.faults += 1
+        state.probing_since = None
         if state.faults >= self._rule.faults_max:
             state.rests_until = now + self._rule.rest_s
 

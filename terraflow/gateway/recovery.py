@@ -8,6 +8,7 @@
 5. A failure of one replica, while another of the same capability could take the call, is tried there at once: as often
    as there are tries where nothing was acted on, and like a retry where something was, so that a request that breaks
    replicas does not break all of them.
+6. A capability is not retried before its health lets it be called: that is the next route's time, or the end.
 """
 
 from __future__ import annotations
@@ -102,20 +103,23 @@ def decide_next(
     tries_left: int,
     routes_left: int,
     left_s: float,
+    rests_s: float,
     jitter: random.Random,
 ) -> Retry | Move | Ended:
-    """What follows a failure, after `retries` retries of its route, with `left_s` seconds before the deadline."""
+    """What follows a failure, after `retries` retries of its route, with `left_s` seconds before the deadline, and
+    `rests_s` before the capability may be called again."""
     rule = RECOVERY[failed.failure]
     if left_s <= NO_TIME_S and rule.then is not Then.REFUSE:
         return Ended(Governed.DEADLINE_EXPIRED)
     if rule.then is Then.REFUSE or tries_left <= 0:
         return Ended(rule.ends_as)
-    if failed.elsewhere and tries_left > routes_left and (not failed.reached or retries < RETRIES_MAX):
+    may_try = tries_left > routes_left
+    if failed.elsewhere and may_try and rests_s <= 0 and (not failed.reached or retries < RETRIES_MAX):
         return Retry(0.0)
     # A try is kept for each route that follows, and nobody waits long for one while another is ready.
-    if rule.then is Then.RETRY and retries < RETRIES_MAX and tries_left > routes_left:
+    if rule.then is Then.RETRY and retries < RETRIES_MAX and may_try:
         delay_s = retry_delay_s(retries + 1, failed.retry_after_s, jitter)
-        if delay_s < left_s and (routes_left == 0 or delay_s <= PAUSE_MAX_S):
+        if rests_s <= delay_s < left_s and (routes_left == 0 or delay_s <= PAUSE_MAX_S):
             return Retry(delay_s)
     return Move() if routes_left > 0 else Ended(rule.ends_as)
 

@@ -8,8 +8,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from terraflow.contracts.capability import Capability
 from terraflow.contracts.plan import Role
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 
@@ -25,14 +30,13 @@ def take_route(plane: Plane, x: Exchange, start: int) -> int | None:
             break
         if not plane.health.healthy(route.capability.id, now):
             continue
-        if hold(plane, x, route.capability):
+        if _hold(plane, x, route.capability):
             return at
         waiting = at if waiting is None else waiting
     return waiting
 
 
-def hold(plane: Plane, x: Exchange, capability: Capability) -> bool:
-    """Take a slot of the capability for the request, if one is free."""
+def _hold(plane: Plane, x: Exchange, capability: Capability) -> bool:
     taken = plane.capacity.try_take(capability.id, capability.in_flight_max)
     if taken is True:
         x.held = capability.id
@@ -41,6 +45,20 @@ def hold(plane: Plane, x: Exchange, capability: Capability) -> bool:
     if taken is not False:
         raise TypeError("nobody knows whether there is a slot")
     return False
+
+
+def all_rest(plane: Plane, x: Exchange) -> Refuse:
+    """How a request ends, every route of whose plan has begun to rest since it was made."""
+    assert x.plan is not None
+    wait_s = rested_in_s(plane, [route.capability.id for route in x.plan.routes])
+    return Refuse(reason=Governed.TIER_NOT_AVAILABLE, retry_after_s=wait_s)
+
+
+def rested_in_s(plane: Plane, capabilities: Iterable[str]) -> int:
+    """Whole seconds, one at least, until the first of the capabilities may be called again."""
+    now = plane.clock.monotonic()
+    waits = [plane.health.recovers_in_s(capability, now) for capability in capabilities]
+    return max(1, math.ceil(min(waits, default=1.0)))
 
 
 def has_room(plane: Plane, capability: Capability) -> bool:

@@ -20,6 +20,10 @@ class Why(StrEnum):
     REPAIR = "repair"
 
 
+class Rests(msgspec.Struct, frozen=True):
+    """No attempt: its capability began to rest while the request waited for a slot of it."""
+
+
 class Trial(msgspec.Struct):
     """An open attempt. `started` is a monotonic instant in seconds; `placement` is the replica that took it, where the
     capability has several."""

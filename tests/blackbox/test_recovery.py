@@ -55,9 +55,9 @@ def site(launch_shared: Launch) -> Site:
             purpose("slow", sim("stalls", {"latency_ms": 600_000})),
             purpose("waits", sim("asks-for-time", {"fail": "rate_limited", "retry_after_s": 3600}), sim("spare")),
             purpose("bad-requests", sim("strict", {"fail": "rejected_content"})),
-            purpose("rests", sim("tired", {"fail": "authentication"}, {"fail": "authentication"}, {})),
+            purpose("rests", sim("tired", *[{"fail": "authentication"}] * 3, {})),
         ),
-        health_faults_max=2,
+        health_faults_max=3,
         health_rest_s=1,
     )
 
@@ -177,7 +177,7 @@ def test_a_vendor_that_asks_for_more_time_than_there_is_is_left(site: Site, chec
 
 
 def test_after_its_rest_one_call_is_let_through_and_heals(site: Site, checks: Checks) -> None:
-    for _ in range(2):
+    for _ in range(3):
         response = site.caller.ask("rests")
         checks.refused(site.caller, response, Governed.PROVIDER_ERROR_UNRECOVERED, detail="authentication")
     refused = site.caller.ask("rests")

@@ -57,7 +57,8 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     elsewhere = purpose("o", sim("unrelated"))
     async with plane_inside(tmp_path / "data", document(made, elsewhere)) as plane:
         for _ in range(3):
-            plane.parts.plane.health.failed("sick", plane.parts.plane.clock.monotonic(), None)
+            now = plane.parts.plane.clock.monotonic()
+            plane.parts.plane.health.failed("sick", now, now, None)
         yield plane
 
 

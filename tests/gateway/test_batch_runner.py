@@ -182,7 +182,7 @@ async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: 
     async with plane_inside(tmp_path, bundle.document(night)) as plane:
         health, clock = plane.parts.plane.health, plane.parts.plane.clock
         for _ in range(HealthRule().faults_max):
-            health.failed("a", clock.monotonic(), None)
+            health.failed("a", clock.monotonic(), clock.monotonic(), None)
         desk = plane.parts.service.desk
         batch = await desk.create(ACME, Declared(workload="night"), Asked(), joined([line("pinned", "a")]))
         assert isinstance(batch, Batch)

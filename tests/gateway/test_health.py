@@ -1,22 +1,23 @@
 """Faults in a row make a capability rest; one probe decides whether it comes back."""
 
+from terraflow.gateway.capacity import CAPABILITIES_MAX
 from terraflow.gateway.health import Health, HealthRule
 
 RULE = HealthRule(faults_max=2, rest_s=10.0, retry_after_max_s=60.0)
 
 
 def sick(health: Health, now: float = 0.0, retry_after_s: float | None = None) -> None:
-    health.failed("m", now, retry_after_s)
-    health.failed("m", now, retry_after_s)
+    health.failed("m", now, now, retry_after_s)
+    health.failed("m", now, now, retry_after_s)
 
 
 def test_one_fault_is_no_illness_and_a_success_forgets_it() -> None:
     health = Health(RULE)
-    health.failed("m", 0, None)
+    health.failed("m", 0, 0, None)
     assert health.healthy("m", 0)
     assert health.recent_faults("m") == 1
-    health.succeeded("m", 10.0)
-    health.failed("m", 0, None)
+    health.succeeded("m", 10.0, 10.0)
+    health.failed("m", 0, 0, None)
     assert health.healthy("m", 0)
 
 
@@ -28,7 +29,7 @@ def test_it_rests_and_then_lets_one_probe_through() -> None:
     assert health.healthy("m", 10.0)
     health.began("m", 10.0)
     assert not health.healthy("m", 10.0)
-    health.succeeded("m", 10.0)
+    health.succeeded("m", 10.0, 10.0)
     assert health.healthy("m", 10.0)
 
 
@@ -36,7 +37,7 @@ def test_a_failed_probe_starts_a_new_rest() -> None:
     health = Health(RULE)
     sick(health)
     health.began("m", 10.0)
-    health.failed("m", 10.0, None)
+    health.failed("m", 10.0, 10.0, None)
     assert not health.healthy("m", 19.0)
     assert health.healthy("m", 20.0)
 
@@ -61,11 +62,11 @@ def test_an_older_call_that_ends_while_the_probe_runs_lets_no_other_through() ->
 
 def test_retry_after_is_obeyed_from_the_first_fault_on_and_within_bounds() -> None:
     health = Health(RULE)
-    health.failed("m", 0, 30.0)
+    health.failed("m", 0, 0, 30.0)
     assert not health.healthy("m", 29.0)
     assert health.recovers_in_s("m", 20.0) == 10.0
     assert health.healthy("m", 30.0)
-    health.failed("m", 100.0, 3600.0)
+    health.failed("m", 100.0, 100.0, 3600.0)
     assert not health.healthy("m", 159.0)
     assert health.healthy("m", 160.0)
 
@@ -73,11 +74,11 @@ def test_retry_after_is_obeyed_from_the_first_fault_on_and_within_bounds() -> No
 def test_what_else_succeeds_does_not_shorten_retry_after() -> None:
     health = Health(RULE)
     sick(health, retry_after_s=30.0)
-    health.succeeded("m", 5.0)
+    health.succeeded("m", 10.0, 12.0)
     assert health.recent_faults("m") == 0
     assert not health.healthy("m", 29.0)
     assert health.healthy("m", 30.0)
-    health.succeeded("m", 31.0)
+    health.succeeded("m", 31.0, 31.0)
     assert health._states == {}
 
 
@@ -85,6 +86,46 @@ def test_capabilities_do_not_share_their_health() -> None:
     health = Health(RULE)
     sick(health)
     assert health.healthy("other", 0)
+
+
+def test_a_success_from_before_the_rest_does_not_end_it() -> None:
+    health = Health(RULE)
+    sick(health, now=5.0)
+    health.succeeded("m", 4.0, 6.0)
+    assert health.recent_faults("m") == 2
+    assert not health.healthy("m", 14.9)
+    health.began("m", 15.0)
+    health.succeeded("m", 4.0, 16.0)
+    assert not health.healthy("m", 16.0)
+    health.succeeded("m", 15.0, 17.0)
+    assert health.healthy("m", 17.0)
+
+
+def test_a_fault_from_before_the_rest_neither_ends_the_probe_nor_starts_a_new_rest() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.failed("m", -1.0, 9.0, None)
+    assert health.healthy("m", 10.0)
+    health.began("m", 10.0)
+    health.failed("m", -1.0, 11.0, None)
+    assert not health.healthy("m", 19.9)
+    assert health.healthy("m", 20.0)
+
+
+def test_retry_after_is_obeyed_whenever_its_call_began() -> None:
+    health = Health(RULE)
+    sick(health)
+    health.failed("m", -1.0, 5.0, 30.0)
+    assert not health.healthy("m", 34.9)
+    assert health.healthy("m", 35.0)
+
+
+def test_what_is_remembered_of_capabilities_is_bounded() -> None:
+    health = Health(RULE)
+    for number in range(CAPABILITIES_MAX + 50):
+        health.failed(str(number), 0.0, 0.0, None)
+    assert len(health._states) == CAPABILITIES_MAX
+    assert health.recent_faults(str(CAPABILITIES_MAX + 49)) == 1
 
 
 def test_a_probe_that_takes_long_lets_another_beside_it() -> None:

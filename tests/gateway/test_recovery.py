@@ -22,6 +22,7 @@ JITTER = random.Random(1)
 
 def after(failure: Failure, **change: object) -> Retry | Move | Ended:
     given: dict[str, object] = {"retries": 0, "tries_left": 5, "routes_left": 1, "left_s": 30.0, "jitter": JITTER}
+    given["rests_s"] = 0.0
     failed = ProviderFailure(failure, reached=True, retry_after_s=change.pop("retry_after_s", None))  # type: ignore[arg-type]
     return decide_next(failed, **{**given, **change})  # type: ignore[arg-type]
 
@@ -51,13 +52,23 @@ def failed_elsewhere(failure: Failure, reached: bool) -> ProviderFailure:
 
 @pytest.mark.parametrize("failure", [f for f in Failure if RECOVERY[f].then is not Then.REFUSE])
 def test_a_replicas_own_failure_is_tried_on_another_at_once(failure: Failure) -> None:
-    given = {"routes_left": 1, "left_s": 30.0, "jitter": JITTER}
+    given = {"routes_left": 1, "left_s": 30.0, "rests_s": 0.0, "jitter": JITTER}
     unreached, reached = failed_elsewhere(failure, False), failed_elsewhere(failure, True)
     assert decide_next(unreached, retries=4, tries_left=2, **given) == Retry(0.0)  # type: ignore[arg-type]
     assert decide_next(reached, retries=RETRIES_MAX - 1, tries_left=2, **given) == Retry(0.0)  # type: ignore[arg-type]
     # One that may have broken the replica does not go through all of them, and every route keeps its try.
     assert isinstance(decide_next(reached, retries=RETRIES_MAX, tries_left=2, **given), Move)  # type: ignore[arg-type]
     assert isinstance(decide_next(unreached, retries=0, tries_left=1, **given), Move)  # type: ignore[arg-type]
+    given["rests_s"] = 0.1
+    assert isinstance(decide_next(unreached, retries=RETRIES_MAX, tries_left=2, **given), Move)  # type: ignore[arg-type]
+
+
+def test_a_capability_is_not_retried_before_it_may_be_called() -> None:
+    assert after(Failure.RATE_LIMITED, retry_after_s=1.0, rests_s=0.999) == Retry(1.0)
+    assert isinstance(after(Failure.RATE_LIMITED, retry_after_s=1.0, rests_s=1.001), Move)
+    assert isinstance(after(Failure.SERVER_ERROR, rests_s=10.0), Move)
+    ends = after(Failure.SERVER_ERROR, rests_s=10.0, routes_left=0)
+    assert ends == Ended(Governed.PROVIDER_ERROR_UNRECOVERED)
 
 
 @pytest.mark.parametrize(

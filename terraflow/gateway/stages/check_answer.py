@@ -17,7 +17,7 @@ from terraflow.gateway.calling import call_once
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
-from terraflow.gateway.trial import Why
+from terraflow.gateway.trial import Rests, Why
 from terraflow.ports.upstream import Answer, ModelRequest
 
 REPAIR_ASK = (
@@ -59,7 +59,7 @@ async def _repair(plane: Plane, x: Exchange, failed_message: dict[str, Any]) -> 
     if limit is not None and worst_case > limit:
         return False
     trial = await open_trial(plane, x, x.answered_by, Why.REPAIR, request, worst_case)
-    if isinstance(trial, Refuse):
+    if isinstance(trial, Refuse | Rests):
         return False
     return await call_once(plane, x, trial, flows=False) is None
 

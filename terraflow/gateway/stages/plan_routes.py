@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import msgspec
 
@@ -17,7 +16,7 @@ from terraflow.core.reasons import Governed
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import worst_case_of
-from terraflow.gateway.routing import has_room
+from terraflow.gateway.routing import has_room, rested_in_s
 
 
 async def plan_routes(plane: Plane, x: Exchange) -> StepOutcome:
@@ -113,6 +112,5 @@ def _explained(plane: Plane, x: Exchange, refuse: Refuse) -> Refuse:
     refuse = msgspec.structs.replace(refuse, details={**refuse.details, "excluded": excluded})
     if refuse.reason not in (Governed.TIER_NOT_AVAILABLE, Governed.PROVIDER_UNHEALTHY):
         return refuse
-    now = plane.clock.monotonic()
-    waits = [plane.health.recovers_in_s(v.capability, now) for v in x.verdicts if v.awaits_health]
-    return msgspec.structs.replace(refuse, retry_after_s=max(1, math.ceil(min(waits, default=1.0))))
+    wait_s = rested_in_s(plane, [v.capability for v in x.verdicts if v.awaits_health])
+    return msgspec.structs.replace(refuse, retry_after_s=wait_s)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from terraflow.core.outcome import CONTINUE, Refuse, StepOutcome
-from terraflow.core.reasons import Governed
+from terraflow.core.outcome import CONTINUE, StepOutcome
 from terraflow.gateway.attempts import no_room, reservation_for
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recording import intent_entry
-from terraflow.gateway.routing import take_route
+from terraflow.gateway.routing import all_rest, take_route
 from terraflow.ports.store import Entry, NoRoom, Reservation, Reserved
 
 
@@ -19,7 +18,7 @@ async def record_intent(plane: Plane, x: Exchange) -> StepOutcome:
     first = take_route(plane, x, 0)
     if first is None:
         # Between the plan and here somebody else became the one probe of the only route.
-        return Refuse(reason=Governed.TIER_NOT_AVAILABLE, retry_after_s=1)
+        return all_rest(plane, x)
     x.first_route = first
     route = x.plan.routes[first]
     reservation = reservation_for(plane, x, route, route.worst_case_micro_usd)
