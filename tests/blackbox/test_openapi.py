@@ -16,9 +16,11 @@ from terraflow.gateway.http.service import ROUTES
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.batches import answer_key, joined, line
-from tests.harness.bundle import purpose, sim
+from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import body_of, headers_of
-from tests.harness.mouths import MOUTHS, Mouth
+from tests.harness.mouths import CHAT, MESSAGES, MOUTHS, Mouth
+from tests.harness.upstreams import Upstreams, completion
+from tests.providers.vendor import says
 
 Json = dict[str, Any]
 
@@ -105,6 +107,24 @@ def test_answers_and_errors_of_a_mouth(mouth: Mouth, site: Site, described: Json
     ):
         assert response.status_code == status
         agrees(described, response, path)
+
+
+def test_what_a_vendor_says_of_its_answer_is_described(launch: Launch, upstreams: Upstreams, described: Json) -> None:
+    said = completion("Certainly.") | {"system_fingerprint": "fp_1", "service_tier": "priority"}
+    vendor = upstreams.open(says(200, said))
+    caller = launch(bundle.document(purpose("plain", remote("engine", vendor.port)))).caller
+    for mouth in MOUTHS:
+        answer = agrees(described, caller.post(mouth.asks(body_of()), path=mouth.path), f"/v1{mouth.path}")
+        if mouth is CHAT:
+            assert (answer["system_fingerprint"], answer["service_tier"]) == ("fp_1", "priority")
+        if mouth is MESSAGES:
+            assert answer["usage"]["service_tier"] == "priority"
+
+
+def test_an_error_in_anthropics_own_word_is_described(site: Site, described: Json) -> None:
+    asked = MESSAGES.asks(body_of()) | {"thread": {"type": "create"}}
+    error = agrees(described, site.caller.post(asked, path=MESSAGES.path), f"/v1{MESSAGES.path}")["error"]
+    assert error["details"] == {"error_code": "thread_unsupported_request"}
 
 
 def test_reads_and_acts(site: Site, described: Json) -> None:

@@ -16,12 +16,14 @@ from functools import cache
 import msgspec
 
 from terraflow import __version__
+from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import CODES, PLANNED, Governed, Kind, ModelApi, reason
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.gateway import declaring, feedback
 from terraflow.gateway.http import shapes
 from terraflow.gateway.http.operations import OPERATIONS, Code, Json, Operation
 from terraflow.gateway.mouths import chat_shape, invocations, messages_shape
+from terraflow.gateway.mouths.errors import ungoverned_status
 
 EVERYWHERE: Sequence[Code] = (
     Governed.APP_UNAUTHENTICATED,
@@ -154,10 +156,7 @@ def _by_status(operation: Operation) -> dict[int, list[str]]:
         codes += [code for code in CODES if isinstance(code, Governed) and _is_raised(code)]
     found: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
-        second = reason(code).second
-        # Outside of the mouths one governed code has its second status (mouths.errors).
-        moved = second is not None and not operation.mouth and code is Governed.UNKNOWN_WORKLOAD
-        status = second.status if moved and second is not None else reason(code).status
+        status = reason(code).status if operation.mouth else ungoverned_status(Refuse(reason=code))
         if status is not None and status >= 400:
             found.setdefault(status, []).append(code.value)
     return {status: sorted(set(named)) for status, named in found.items()}

@@ -1,7 +1,7 @@
 """The shapes of what `/v1` answers, as `openapi` describes them; tests hold real answers against them.
 
-A field that may be absent is `UNSET` here. What a vendor adds to an answer travels on, so objects of answers take
-further fields.
+A field that may be absent is `UNSET` here. What a vendor adds to what its model said travels on, so a chat's choice and
+its message take further fields; nothing else does.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ class OpenAIError(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AnthropicErrorFacts(msgspec.Struct, forbid_unknown_fields=True):
-    """`code` is the reason code."""
+    """`code` is the reason code; `details` has Anthropic's own word for it, where its clients go by that."""
 
     type: str
     message: str
     code: str
+    details: dict[str, str] | UnsetType = UNSET
 
 
 class AnthropicRefusal(msgspec.Struct, forbid_unknown_fields=True):
@@ -120,7 +121,7 @@ class Choice(msgspec.Struct, kw_only=True):
     logprobs: dict[str, Any] | UnsetType | None = UNSET
 
 
-class ChatUsage(msgspec.Struct, kw_only=True):
+class ChatUsage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Tokens; cached and audio ones are parts of their totals."""
 
     prompt_tokens: Tokens
@@ -130,7 +131,7 @@ class ChatUsage(msgspec.Struct, kw_only=True):
     completion_tokens_details: dict[str, Tokens]
 
 
-class ChatAnswer(msgspec.Struct, kw_only=True):
+class ChatAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A chat completion."""
 
     id: str
@@ -140,18 +141,28 @@ class ChatAnswer(msgspec.Struct, kw_only=True):
     choices: list[Choice]
     usage: ChatUsage
     terraflow: Decision
+    system_fingerprint: str | UnsetType = UNSET
+    service_tier: str | UnsetType = UNSET
 
 
-class MessageUsage(msgspec.Struct, kw_only=True):
-    """Tokens, as Anthropic counts them."""
+class OutputTokensDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Parts of `output_tokens`."""
+
+    thinking_tokens: Tokens
+
+
+class MessageUsage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Tokens, as Anthropic counts them, and the service tier, if the vendor named one."""
 
     input_tokens: Tokens
     cache_creation_input_tokens: Tokens
     cache_read_input_tokens: Tokens
     output_tokens: Tokens
+    output_tokens_details: OutputTokensDetails
+    service_tier: str | UnsetType = UNSET
 
 
-class MessageAnswer(msgspec.Struct, kw_only=True):
+class MessageAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A message."""
 
     id: str
