@@ -36,9 +36,10 @@ from terraflow.hints.policy.kinds import (
     PoolSpec,
     PromptTemplateManifest,
     ReplicaLabels,
+    Strategy,
 )
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies, Pool, PromptTemplate, Slot, Topology
-from terraflow.hints.policy.problems import PoliciesRefused, Problem
+from terraflow.hints.policy.problems import PoliciesRefused, Problem, repeated
 from terraflow.hints.words import PROBE_TENANT
 
 REPLICAS_FILE = "replicas.yaml"
@@ -230,14 +231,18 @@ def _policy_rules(spec: CachePolicySpec) -> Iterator[tuple[Path, str]]:
             yield ("spec", "evictionTTL"), str(error)
     if spec.minimum_matched_share is not None and float(spec.minimum_matched_share) > 1:
         yield ("spec", "minimumMatchedShare"), "is a share, from 0 to 1"
-    if spec.strategy.require_chain and not spec.strategy.enable_chain_matching:
-        yield ("spec", "strategy", "requireChain"), "needs enableChainMatching, which is off"
+    yield from strategy_rules(("spec",), spec.strategy)
 
 
-def _twice(path: Path, names: list[str]) -> Iterator[tuple[Path, str]]:
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            yield (*path, at, "name"), f"is the second {name} in this list"
+def strategy_rules(path: Path, strategy: Strategy) -> Iterator[tuple[Path, str]]:
+    """What a strategy's form allows and the contract does not; `path` is where it stands."""
+    if strategy.require_chain and not strategy.enable_chain_matching:
+        yield (*path, "strategy", "requireChain"), "needs enableChainMatching, which is off"
+
+
+def _twice(path: Path, names: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    for at, name in repeated(names):
+        yield (*path, at, "name"), f"is the second {name} in this list"
 
 
 def _cache_policy(spec: CachePolicySpec) -> CachePolicy:

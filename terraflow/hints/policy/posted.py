@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -18,9 +18,9 @@ from msgspec import Meta, Struct
 
 from terraflow.hints.policy.document import Path, dotted
 from terraflow.hints.policy.kinds import Some, Strategy, camel
-from terraflow.hints.policy.manifests import told_place, without_nulls
+from terraflow.hints.policy.manifests import strategy_rules, told_place, without_nulls
 from terraflow.hints.policy.policies import CachePolicy, Eviction, Policies
-from terraflow.hints.policy.problems import PoliciesRefused, Problem
+from terraflow.hints.policy.problems import PoliciesRefused, Problem, repeated
 from terraflow.hints.words import PROBE_TENANT
 
 BODY_BYTES_MAX = 1 << 20
@@ -130,19 +130,12 @@ def _refused(path: Path, rule: str) -> PoliciesRefused:
 
 
 def _problems(body: PostedBody) -> Iterator[tuple[Path, str]]:
-    yield from _twice(("policies",), "namespace", [policy.namespace for policy in body.policies])
-    yield from _twice(("tenants",), "tenantID", [tenant.tenant_id for tenant in body.tenants])
+    for at, _ in repeated(policy.namespace for policy in body.policies):
+        yield ("policies", at, "namespace"), "is named a second time"
+    for at, _ in repeated(tenant.tenant_id for tenant in body.tenants):
+        yield ("tenants", at, "tenantID"), "is named a second time"
     for at, policy in enumerate(body.policies):
-        if policy.strategy.require_chain and not policy.strategy.enable_chain_matching:
-            yield ("policies", at, "strategy", "requireChain"), "needs enableChainMatching, which is off"
-
-
-def _twice(path: Path, field: str, names: Iterable[str]) -> Iterator[tuple[Path, str]]:
-    seen: set[str] = set()
-    for at, name in enumerate(names):
-        if name in seen:
-            yield (*path, at, field), "is named a second time"
-        seen.add(name)
+        yield from strategy_rules(("policies", at), policy.strategy)
 
 
 def _cache_policy(posted: PostedPolicy) -> CachePolicy:

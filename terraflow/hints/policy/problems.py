@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 PROBLEMS_MAX = 100
 """Problems told of one folder; more are counted."""
+
+
+def repeated(names: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The place and name of each that has been named before."""
+    seen: set[str] = set()
+    for at, name in enumerate(names):
+        if name in seen:
+            yield at, name
+        seen.add(name)
 
 
 class Problem(NamedTuple):
