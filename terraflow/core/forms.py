@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import inspect
 
@@ -36,20 +36,34 @@ def instead(kind: Any, path: Sequence[Step], said: str) -> str:
     return ""
 
 
-def _places(kind: Any, path: Sequence[Step]) -> list[inspect.Type]:
-    found = [inspect.type_info(kind)]
+class _Place(NamedTuple):
+    """One type that may stand at a place, and what the description around it says."""
+
+    type: inspect.Type
+    described: str
+
+
+def _places(kind: Any, path: Sequence[Step]) -> list[_Place]:
+    found = list(_members(inspect.type_info(kind)))
     for step in path:
-        found = [inner for place in found for inner in _inside(place, step)]
+        found = [member for place in found for inner in _inside(place.type, step) for member in _members(inner)]
     return found
 
 
-def _inside(place: inspect.Type, step: Step) -> Iterator[inspect.Type]:
-    match place:
-        case inspect.Metadata(type=inner):
-            yield from _inside(inner, step)
+def _members(kind: inspect.Type, described: str = "") -> Iterator[_Place]:
+    """The type itself, or all of a union, without what is around them."""
+    match kind:
+        case inspect.Metadata(type=inner, extra_json_schema=extra):
+            yield from _members(inner, str((extra or {}).get("description", "")))
         case inspect.UnionType(types=types):
             for one in types:
-                yield from _inside(one, step)
+                yield from _members(one, described)
+        case _:
+            yield _Place(kind, described)
+
+
+def _inside(kind: inspect.Type, step: Step) -> Iterator[inspect.Type]:
+    match kind:
         case inspect.StructType(fields=fields):
             yield from (field.type for field in fields if field.encode_name == step)
         case (
@@ -60,39 +74,23 @@ def _inside(place: inspect.Type, step: Step) -> Iterator[inspect.Type]:
             yield inner
 
 
-def _fields(place: inspect.Type) -> Iterator[str]:
-    match place:
-        case inspect.Metadata(type=inner):
-            yield from _fields(inner)
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from _fields(one)
-        case inspect.StructType(fields=fields):
-            yield from (field.encode_name for field in fields)
+def _fields(place: _Place) -> Iterator[str]:
+    if isinstance(place.type, inspect.StructType):
+        yield from (field.encode_name for field in place.type.fields)
 
 
-def _choices(place: inspect.Type) -> Iterator[str]:
-    match place:
-        case inspect.Metadata(type=inner):
-            yield from _choices(inner)
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from _choices(one)
+def _choices(place: _Place) -> Iterator[str]:
+    match place.type:
         case inspect.LiteralType(values=values):
             yield from (str(value) for value in values if value != "")
         case inspect.EnumType(cls=cls):
             yield from (str(one.value) for one in cls)
 
 
-def _patterned(place: inspect.Type, described: str = "") -> Iterator[str]:
-    match place:
-        case inspect.Metadata(type=inner, extra_json_schema=extra):
-            yield from _patterned(inner, str((extra or {}).get("description", "")))
-        case inspect.UnionType(types=types):
-            for one in types:
-                yield from _patterned(one, described)
+def _patterned(place: _Place) -> Iterator[str]:
+    match place.type:
         case inspect.StrType(pattern=str(pattern)):
-            if described:
-                yield described
+            if place.described:
+                yield place.described
             elif (listed := _ALTERNATIVES.fullmatch(pattern)) is not None:
                 yield f"one of {', '.join(listed[1].split('|'))}"
