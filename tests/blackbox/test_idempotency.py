@@ -274,3 +274,15 @@ def test_a_crash_during_the_call_never_leads_to_a_second_one(waiting: Held, chec
     decision = waiting.caller.evidence(original)["decision"]
     assert outcome["cost_micro_usd"] == decision["reserved_micro_usd"]
     assert len(waiting.vendor.requests) == 1
+
+
+def test_a_pin_on_a_capability_that_rests_frees_its_key(launch: Launch, checks: Checks) -> None:
+    document = bundle.document(purpose("plain", sim("engine", {"fail": "authentication"}, {})))
+    site = launch(document, health_faults_max=1, health_rest_s=1)
+    assert site.caller.ask().status_code == 503
+    headers = headers_of(key="pinned")
+    refused = site.caller.ask(headers=headers, model="engine")
+    checks.refused(site.caller, refused, Governed.PROVIDER_UNHEALTHY, capability="engine", retry_after=True)
+    until(lambda: site.caller.ask(headers=headers, model="engine").status_code == 200)
+    again = site.caller.ask(headers=headers, model="engine")
+    assert again.headers["x-terraflow-reason"] == Governed.IDEMPOTENCY_REPLAY

@@ -34,8 +34,8 @@ RECORDED_LATE = "recorded_late"
 """The detail of an outcome that could not be recorded when its caller was answered, and was later."""
 
 _RETRIED = frozenset((429, 500, 503, 504))
-"""Statuses that invite a retry: they free an idempotency key, as does a caller's leaving its stream, whose answer
-nobody has."""
+"""Statuses that invite a retry: they free an idempotency key, as do a code that says so whatever its status, and a
+caller's leaving its stream, whose answer nobody has."""
 
 
 async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
@@ -184,7 +184,7 @@ def _key_outcome(x: Exchange, closed: Closed) -> KeyOutcome | None:
         application=x.caller.application,
         key=x.key_digest,
         request_id=x.request_id,
-        keep=closed.status not in _RETRIED and closed.reason is not Governed.CANCELLED,
+        keep=not (closed.status in _RETRIED or reason_of(closed.reason).retry or closed.reason is Governed.CANCELLED),
         status=closed.status,
         reason=closed.reason,
     )
