@@ -149,8 +149,9 @@ class BatchStore(Protocol):
         """Its last status. Raises StoreConflict when it has ended."""
         ...
 
-    async def take_item(self, batch: Batch, request_id: str) -> BatchItem | None:
-        """The next queued item, which runs as this request from now on; None when none is queued."""
+    async def take_item(self, batch: Batch, behind: int, request_id: str) -> BatchItem | None:
+        """The next queued item behind number `behind`, or the first where none is, which runs as this request from now
+        on; None when none is queued."""
         ...
 
     async def return_item(self, batch: Batch, no: int, request_id: str) -> None:

@@ -193,6 +193,42 @@ async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: 
         assert await plane.parts.batches._store.queued_items(resting, 9)
 
 
+def resting_after_a_call() -> dict[str, Any]:
+    """A workload whose first capability fails the first time that it is called, and then rests where one fault is
+    enough."""
+    return bundle.document(purpose("night", sim("a", {"fail": "authentication"}, {}), sim("b"), priority=3))
+
+
+async def begin_pinned(plane: Inside, *lines: Any) -> Batch:
+    failed = await plane.chat(line("", "a")["body"], **{"x-terraflow-workload": "night"})
+    assert failed.status == 503
+    batch = await plane.parts.service.desk.create(ACME, Declared(workload="night"), Asked(), joined(lines))
+    assert isinstance(batch, Batch)
+    return batch
+
+
+async def test_an_item_whose_capability_rested_runs_when_it_is_back(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, resting_after_a_call(), health_faults_max=1, health_rest_s=1) as plane:
+        batch = await ended(plane, await begin_pinned(plane, line("pinned", "a")))
+        assert (batch.completed, batch.failed, plane.upstream_calls) == (1, 0, 2)
+
+
+async def test_items_that_wait_for_their_capability_hold_no_others_up(tmp_path: Path) -> None:
+    settings = {"batch_running_max": 2, "health_faults_max": 1, "health_rest_s": 600}
+    async with plane_inside(tmp_path, resting_after_a_call(), **settings) as plane:
+        lines = [line("pinned", "a"), line("pinned too", "a"), line("free", "b"), line("free too", "b")]
+        batch = await begin_pinned(plane, *lines)
+        desk = plane.parts.service.desk
+        async with asyncio.timeout(10):
+            while True:
+                found = await desk.find(ACME, batch.id)
+                assert isinstance(found, Batch)
+                if found.completed == 2:
+                    break
+                await asyncio.sleep(0.02)
+        assert (found.status, found.failed) == (BatchStatus.IN_PROGRESS, 0)
+
+
 PASSING = {
     Governed.BUNDLE_EXPIRED,
     Governed.BUNDLE_INVALID,

@@ -124,7 +124,7 @@ async def test_an_applications_batches_newest_first_page_by_page(store: SqliteSt
 
 async def test_every_item_is_taken_once_in_order_whoever_asks(store: SqliteStore) -> None:
     made = await opened(store, *(b"%d" % no for no in range(40)))
-    taken = await asyncio.gather(*(store.batches.take_item(made, request_id()) for _ in range(50)))
+    taken = await asyncio.gather(*(store.batches.take_item(made, -1, request_id()) for _ in range(50)))
     numbers = [item.no for item in taken if item is not None]
     assert numbers == list(range(40))
     assert [item.data for item in taken if item is not None] == [b"%d" % no for no in range(40)]
@@ -135,19 +135,26 @@ async def test_every_item_is_taken_once_in_order_whoever_asks(store: SqliteStore
 async def test_an_item_that_did_nothing_is_queued_again_in_its_place(store: SqliteStore) -> None:
     made = await opened(store, b"a", b"b")
     first, again = request_id(), request_id()
-    await store.batches.take_item(made, first)
+    await store.batches.take_item(made, -1, first)
     await store.batches.return_item(made, 0, first)
-    item = await store.batches.take_item(made, again)
+    item = await store.batches.take_item(made, -1, again)
     assert item is not None and (item.no, item.request_id, item.data) == (0, again, b"a")
     with pytest.raises(StoreConflict):
         await store.batches.return_item(made, 0, first)
 
 
+async def test_items_are_taken_round_and_round(store: SqliteStore) -> None:
+    made = await opened(store, b"a", b"b", b"c")
+    for behind, no in ((0, 1), (0, 2), (0, 0), (0, None), (-1, None)):
+        item = await store.batches.take_item(made, behind, request_id())
+        assert (None if item is None else item.no) == no
+
+
 async def test_an_item_ends_once_and_under_its_own_request(store: SqliteStore) -> None:
     made = await opened(store, b"a", b"b", b"c")
     one, two = request_id(), request_id()
-    await store.batches.take_item(made, one)
-    await store.batches.take_item(made, two)
+    await store.batches.take_item(made, -1, one)
+    await store.batches.take_item(made, -1, two)
     end = store.batches.end_item
     with pytest.raises(StoreConflict):
         await end(made, 0, two, completed=True, line=b"stolen", key="k", now=NOW)
@@ -169,7 +176,7 @@ async def test_an_item_ends_once_and_under_its_own_request(store: SqliteStore) -
 async def test_what_was_kept_for_a_replay_goes_with_the_items_end(store: SqliteStore) -> None:
     made = await opened(store, b"a")
     request = request_id()
-    await store.batches.take_item(made, request)
+    await store.batches.take_item(made, -1, request)
     await store.claim(claim(request), NOW)
     await store.finish(
         [entry(request, "outcome")],
@@ -216,7 +223,7 @@ async def test_erasing_by_request_and_by_age(store: SqliteStore) -> None:
     made = await opened(store, b"a", b"b", b"still to run")
     requests = [request_id() for _ in range(2)]
     for no, request in enumerate(requests):
-        await store.batches.take_item(made, request)
+        await store.batches.take_item(made, -1, request)
         end = store.batches.end_item
         await end(made, no, request, completed=True, line=b"line", key="k", now=Instant(NOW + no))
     await store.batches.keep_file(file(size=3), b"abc", 10_000_000)
@@ -238,7 +245,7 @@ async def test_what_is_sealed_opens_with_its_own_key_and_in_its_own_row(tmp_path
     made = await opened(store, b"first secret", b"second secret", metadata=b'{"a":"third secret"}')
     await store.batches.keep_file(file(size=13, name="fourth secret"), b"fifth secret", 10_000_000)
     request = request_id()
-    await store.batches.take_item(made, request)
+    await store.batches.take_item(made, -1, request)
     await store.batches.end_item(made, 0, request, completed=True, line=b"sixth secret", key="k", now=NOW)
     await store.close()
     assert files_with(tmp_path, b"secret") == []
@@ -264,7 +271,7 @@ async def test_what_is_erased_of_batches_is_in_no_file(key: bytes | None, tmp_pa
     await store.batches.keep_file(file(size=7_000), b"secret " * 1_000, 10_000_000)
     await store.batches.drop_file("acme", "app", "file-1", NOW)
     request = request_id()
-    await store.batches.take_item(made, request)
+    await store.batches.take_item(made, -1, request)
     await store.batches.end_item(made, 0, request, completed=True, line=b"line", key="k", now=NOW)
     await store.erase(before=Instant(NOW + 1))
     assert files_with(tmp_path, b"secret") == []

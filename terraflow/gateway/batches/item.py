@@ -70,7 +70,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """It did nothing, and may run again."""
+    """It did nothing, and may run again; the other items of its batch may after `retry_after_s`."""
 
     retry_after_s: int | None = None
 
@@ -122,7 +122,8 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
     closed = await govern(plane, x)
     assert closed is not None
     if may_run_later(closed.reason, closed.detail, called=bool(x.attempts) or x.trial is not None):
-        return Later(closed.retry_after_s)
+        # Only the item that pins a capability has to wait for that one.
+        return Later(None if closed.reason is Governed.PROVIDER_UNHEALTHY else closed.retry_after_s)
     return _result(mouth, closed, given.custom_id, x.received_at)
 
 

@@ -5,7 +5,7 @@
 2. An item is taken durably before it runs, and has its result durably before another takes its place. After a crash, or
    when the store was gone, what was taken is decided by the record (`item`, rule 2).
 3. A batch whose item may only run later rests: a second, then twice as long, at most `REST_MAX_S`; so does one whose
-   store was gone.
+   store was gone. Items are taken round and round: one that may only run later lets those behind it go first.
 4. A batch that was cancelled, or whose time is over, takes nothing more. When its running items have ended the others
    fail with a line that says so, and it has ended.
 5. `stop_taking` is the plane's stopping: what runs is brought to its end, and the next start goes on.
@@ -56,7 +56,7 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Open:
     """A batch that has not ended, as this process runs it."""
 
-    __slots__ = ("batch", "drained", "ending", "live", "pause_s", "rest_until", "served", "troubled")
+    __slots__ = ("batch", "drained", "ending", "live", "pause_s", "rest_until", "served", "taken", "troubled")
 
     def __init__(self, batch: Batch, *, troubled: bool) -> None:
         self.batch = batch
@@ -67,6 +67,7 @@ class Open:
         self.rest_until = 0.0
         self.pause_s = 0.0
         self.served = 0
+        self.taken = -1
 
     def rest(self, now: float, asked_s: float = 0.0) -> None:
         """Take nothing for a while. What comes back while it rests does not make it longer."""
@@ -195,10 +196,11 @@ class Runner:
 
     async def _run(self, running: Open, request_id: str) -> None:
         batch, limits = running.batch, self._limits
-        taken = await self._store.take_item(batch, request_id)
+        taken = await self._store.take_item(batch, running.taken, request_id)
         if taken is None:
             running.drained = True
             return
+        running.taken = taken.no
         if taken.data is None:
             await self._end_item(batch, taken, items.Result(False, b""))
             return

@@ -99,12 +99,12 @@ class SqliteBatches(BatchFiles):
         parameters = (status.value, now, erase_at, batch.id)
         await self._committer.submit(partial(self._once, "end_batch", parameters))
 
-    async def take_item(self, batch: Batch, request_id: str) -> BatchItem | None:
+    async def take_item(self, batch: Batch, behind: int, request_id: str) -> BatchItem | None:
         """See the port."""
 
         def take() -> Row | None:
-            row: Row | None = self._database.write("take_batch_item", (request_id, batch.id)).fetchone()
-            return row
+            row: Row | None = self._database.write("take_batch_item", (request_id, batch.id, behind)).fetchone()
+            return row or self._database.write("take_batch_item", (request_id, batch.id, -1)).fetchone()
 
         row = await self._committer.submit(take)
         return None if row is None else self._item(batch, row)

@@ -298,7 +298,7 @@ INSERT INTO batch_item (batch, no, state, sealed, data) VALUES (?, ?, 'queued', 
 
 -- name: take_batch_item
 UPDATE batch_item SET state = 'running', request_id = ?
-WHERE id = (SELECT id FROM batch_item WHERE batch = ? AND state = 'queued' ORDER BY no LIMIT 1)
+WHERE id = (SELECT id FROM batch_item WHERE batch = ? AND state = 'queued' AND no > ? ORDER BY no LIMIT 1)
 RETURNING no, request_id, sealed, data;
 
 -- name: return_batch_item
