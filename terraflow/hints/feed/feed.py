@@ -164,7 +164,7 @@ class Feed:
         parts: list[Coroutine[Any, Any, None]] = [
             subscription.receive(self._take),
             subscription.watch(self._changed),
-            self._watch_silence(subscription),
+            self._watch_silence(),
             self._keep_fresh(),
         ]
         if settings.metrics_url is not None:
@@ -219,7 +219,10 @@ class Feed:
 
     # Frames
 
-    def _take(self, message: Message) -> Awaitable[None] | None:
+    def _take(self, message: Message | None) -> Awaitable[None] | None:
+        if message is None:
+            self.counters.malformed += 1
+            return None
         self._heard()
         self.counters.messages += 1
         if len(message.payload) >= LARGE_BYTES:
@@ -367,12 +370,11 @@ class Feed:
         for watched in list(self._watched.values()):
             watched.working.happened(functools.partial(watched.source.stream.happened, what))
 
-    async def _watch_silence(self, subscription: Subscription) -> None:
+    async def _watch_silence(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.settings.heartbeat_s / 4)
-            self.counters.malformed = subscription.malformed
-            if subscription.connected:
+            if self.connected:
                 self._heard()
             elif not self.silent and loop.time() - self._heard_at > self.settings.heartbeat_s * LATE_HEARTBEATS:
                 self.silent = True

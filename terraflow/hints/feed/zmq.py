@@ -1,6 +1,6 @@
 """The sockets of one engine: SUB for what it publishes, a DEALER for each replay, and whether the connection stands.
 
-1. Nothing is understood here: frames come out as (sequence, payload), malformed messages are counted.
+1. Nothing is understood here: frames come out as (sequence, payload), and None for a message that is malformed.
 2. What waits in a socket is bounded, by number and by the size of a message.
 3. Reconnecting is ZeroMQ's, with a growing delay. Its own heartbeats find a peer that is gone without a word.
 4. Each replay has a socket of its own, so that an answer to an abandoned one reaches nobody.
@@ -45,11 +45,9 @@ def parse_message(frames: list[bytes]) -> Message | None:
 
 
 class Subscription:
-    """The SUB socket. `connected` follows the socket's monitor."""
+    """The SUB socket, and its monitor."""
 
     def __init__(self, context: zmq.asyncio.Context, endpoint: str, topic: str, receive_max: int, heartbeat_s: float):
-        self.connected = False
-        self.malformed = 0
         self._socket: Any = context.socket(zmq.SUB)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RCVHWM, receive_max)
@@ -63,7 +61,7 @@ class Subscription:
         self._direct: Any = zmq.Socket.shadow(self._socket.underlying)
         self._socket.connect(endpoint)
 
-    async def receive(self, take: Callable[[Message], Awaitable[None] | None]) -> None:
+    async def receive(self, take: Callable[[Message | None], Awaitable[None] | None]) -> None:
         """Hand over messages for good, each when what `take` returned for the one before is done.
 
         Raises `zmq.ZMQError` if the socket fails, and what `take` raises.
@@ -78,20 +76,18 @@ class Subscription:
                 except zmq.Again:
                     break
                 message = parse_message(frames)
-                if message is None or message.sequence > SEQUENCE_MAX:
-                    self.malformed += 1
-                else:
-                    more = take(message)
-                    if more is not None:
-                        await more
+                if message is not None and message.sequence > SEQUENCE_MAX:
+                    message = None
+                more = take(message)
+                if more is not None:
+                    await more
             await asyncio.sleep(0)
 
     async def watch(self, changed: Callable[[bool], None]) -> None:
         """Tell of every connection made and lost, for good."""
         while True:
             event = parse_monitor_message(await self._monitor.recv_multipart())["event"]
-            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            changed(self.connected)
+            changed(event == zmq.EVENT_HANDSHAKE_SUCCEEDED)
 
     def close(self) -> None:
         """Give the sockets back. Idempotent."""
