@@ -3,8 +3,8 @@ API: `tests/raised_at.json`, by place and code (`tools/occurrences.py`).
 
 1. A test takes the fixture `raised` and hands it what came over the wire. It returns the code and fails the test
    when header and body disagree, when the code is none of its surface, or when the status is not the registry's.
-2. Only a green session writes. A session that ran the whole suite replaces the file, so that an entry goes with
-   its test. Any other session only adds, for it cannot know what the tests that it left out would have seen.
+2. Only a green session of the whole suite writes, and replaces the files, so that an entry goes with its test. Any
+   other cannot know what the tests that it left out would have seen.
 3. Of several tests that saw a code, the file names the one whose id sorts first; it changes only with the suite.
 """
 
@@ -115,14 +115,6 @@ def code_of(headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
     return before[0] if before else ModelApi(error["code"])
 
 
-def merged(kept: Sightings, seen: Sightings, whole_suite: bool) -> Sightings:
-    """The file's new content after a green session, by rules 2 and 3."""
-    if whole_suite:
-        return dict(sorted(seen.items()))
-    both = {name: min(kept.get(name, test), test) for name, test in seen.items()}
-    return dict(sorted((kept | both).items()))
-
-
 def _strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
@@ -158,11 +150,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
-    if exitstatus != pytest.ExitCode.OK or config.getoption("collectonly"):
+    if exitstatus != pytest.ExitCode.OK or config.getoption("collectonly") or not _ran_whole_suite(config):
         return
     for name, key in ((RAISED_BY, SEEN), (RAISED_AT, SEEN_AT)):
-        path = config.rootpath / name
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        content = merged(kept, config.stash[key], _ran_whole_suite(config))
-        if content != kept:
-            path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+        (config.rootpath / name).write_text(json.dumps(config.stash[key], indent=2, sort_keys=True) + "\n")

@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from terraflow.core.reasons import Code, Console, Governed, ModelApi
-from tests.raised import RAISED_BY, Raised, code_of, merged
+from tests.raised import Raised, code_of
+from tools.reasons_check import RAISED_AT, RAISED_BY
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,17 +108,12 @@ def test_a_place_is_seen_with_the_code() -> None:
     assert set(at) == {"chat QUEUE_SHED", "batches QUEUE_SHED", "count_tokens QUEUE_SHED", "item INVALID_REQUEST"}
 
 
-def test_a_part_adds_and_the_whole_replaces() -> None:
-    kept, seen = {"x/A": "t2", "x/B": "t1"}, {"x/C": "t4", "x/A": "t3"}
-    assert merged(kept, seen, whole_suite=False) == {"x/A": "t2", "x/B": "t1", "x/C": "t4"}
-    assert merged(kept, {"x/A": "t1"}, whole_suite=False) == {"x/A": "t1", "x/B": "t1"}
-    assert list(merged(kept, seen, whole_suite=True).items()) == [("x/A", "t3"), ("x/C", "t4")]
-
-
 def run(project: Path, *arguments: str) -> dict[str, str]:
+    """What the list holds after a session."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=60)
+    ended = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
+    assert "Error" not in ended.stderr, ended.stderr
     return json.loads((project / RAISED_BY).read_text())
 
 
@@ -129,10 +125,11 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "suite/conftest.py").write_text('pytest_plugins = ["tests.raised"]\n')
     (tmp_path / "suite/test_it.py").write_text(
         "from terraflow.core.reasons import Governed\n"
-        "def test_b(raised): raised.code(Governed.PERMITTED, ['PERMITTED'])\n"
+        "def test_b(raised): raised.wire(200, {'x-terraflow-reason': 'PERMITTED'}, b'', '/v1/messages')\n"
         "def test_a(raised): raised.code(Governed.CACHE_HIT, ['CACHE_HIT'])\n"
     )
-    (tmp_path / RAISED_BY).parent.mkdir(parents=True)
+    for listed in (RAISED_BY, RAISED_AT):
+        (tmp_path / listed).parent.mkdir(parents=True)
     (tmp_path / RAISED_BY).write_text('{"governed/QUEUE_SHED": "suite/test_gone.py::test"}')
     return tmp_path
 
@@ -144,11 +141,15 @@ WHOLE = {"governed/CACHE_HIT": "suite/test_it.py::test_a", "governed/PERMITTED":
 def test_a_green_session_of_the_whole_suite_writes_exactly_what_it_saw(project: Path) -> None:
     assert run(project) == WHOLE
     assert (project / RAISED_BY).read_text() == json.dumps(WHOLE, indent=2, sort_keys=True) + "\n"
+    assert json.loads((project / RAISED_AT).read_text()) == {"messages PERMITTED": "suite/test_it.py::test_b"}
 
 
-def test_a_part_of_the_suite_only_adds(project: Path) -> None:
-    assert run(project, "-k", "test_b") == GONE | {"governed/PERMITTED": "suite/test_it.py::test_b"}
-    assert run(project, "suite/test_it.py::test_a") == GONE | WHOLE
+@pytest.mark.parametrize(
+    "part",
+    [("-k", "test_b"), ("suite/test_it.py::test_a",), ("suite/test_it.py",), ("--ignore", "suite/test_more.py")],
+)
+def test_a_part_of_the_suite_writes_nothing(part: tuple[str, ...], project: Path) -> None:
+    assert run(project, *part) == GONE
 
 
 def test_a_red_or_merely_collecting_session_writes_nothing(project: Path) -> None:
