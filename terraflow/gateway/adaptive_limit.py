@@ -28,6 +28,8 @@ SETTLE_MAX_S = 0.5
 CAPABILITY_WINDOW_S = 0.25
 SAMPLES_MIN, SAMPLES_MAX = 8, 512
 """A median of fewer means nothing; one of more means the same."""
+SAMPLES_AGE_S = 60.0
+"""Samples that a window has not used within a minute tell of another time, and are dropped."""
 CUT_MOST = 0.5
 EASY, FAST_GROWTH = 0.6, 2.0
 NEAR, GROWTH = 0.8, 1.25
@@ -96,11 +98,21 @@ class PlaneLimit:
 class _Track:
     """One kind of measurement: the samples of this window, and what they are when nothing is crowded."""
 
-    __slots__ = ("base_s", "samples")
+    __slots__ = ("base_s", "samples", "since")
 
     def __init__(self) -> None:
         self.samples: list[float] = []
+        self.since = 0.0
         self.base_s: float | None = None
+
+    def add(self, sample: float, now: float) -> None:
+        """One more, measured now."""
+        if now - self.since > SAMPLES_AGE_S:
+            self.samples.clear()
+        if not self.samples:
+            self.since = now
+        if len(self.samples) < SAMPLES_MAX:
+            self.samples.append(sample)
 
     def close(self, rise: float) -> float:
         """How much longer this window took than the base, which then follows; 1 without enough samples."""
@@ -146,8 +158,7 @@ class CapabilityLimit:
     def _told(self, track: _Track, started: float, sample: float, in_flight: int, now: float) -> None:
         if started < self._moved:
             return
-        if len(track.samples) < SAMPLES_MAX:
-            track.samples.append(sample)
+        track.add(sample, now)
         if in_flight > self._peak:
             self._peak = in_flight
         if now - self._begun < CAPABILITY_WINDOW_S or len(track.samples) < SAMPLES_MIN:

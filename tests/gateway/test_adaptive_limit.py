@@ -138,6 +138,19 @@ def test_few_samples_say_nothing() -> None:
     assert limit.limit == 256
 
 
+@pytest.mark.parametrize("old", [SAMPLES_MIN - 1, SAMPLES_MIN], ids=["too few", "enough"])
+def test_samples_of_a_crowd_long_ago_do_not_count(old: int) -> None:
+    """They came within one window, which they did not end; what comes much later is as quick as ever."""
+    limit = CapabilityLimit(RULE, 0.0)
+    for number in range(SAMPLES_MIN * 3):
+        limit.began(number, 1, number + 0.1)
+    for _ in range(old):
+        limit.began(SAMPLES_MIN, 200, SAMPLES_MIN * 3 - 0.8)
+    for number in range(SAMPLES_MIN):
+        limit.began(1000.0 + number, 1, 1000.1 + number)
+    assert limit.limit == 256
+
+
 def work(
     limit: PlaneLimit, now: float, seconds: float, demand: int, own: Callable[[int], float], provider_s: float
 ) -> list[tuple[float, int]]:
