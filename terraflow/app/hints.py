@@ -38,7 +38,6 @@ from terraflow.hints.http2.server import Server
 from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.folder import PolicyFolder
 from terraflow.hints.policy.sources import PolicySources
-from terraflow.hints.service.explaining import explain_routes
 from terraflow.hints.service.http import Listener
 from terraflow.hints.service.metrics import Metrics
 from terraflow.hints.service.other_metrics import connection_families, feed_families, live_families, policy_families
@@ -131,18 +130,12 @@ class RunningHints:
         """Answer operators and orchestrators. Raises CannotStart, KeyUnusable."""
         settings, token = self.settings, open_internal_token(self.settings)
         public = public_routes(self.metrics.exposition, self._unready)
-        internal = internal_routes(self.live, self.policies, explain_routes(self.live))
+        internal = internal_routes(self.live, self.policies)
         for name, routes, host, port, guard in (
             ("http", public, settings.http_host, settings.http_port, None),
             ("internal", internal, settings.internal_host, settings.internal_port, token.encode()),
         ):
-            listener = Listener(
-                routes,
-                host=host,
-                port=port,
-                token=guard,
-                insecure_plaintext=guard is None or settings.insecure_plaintext,
-            )
+            listener = Listener(routes, host=host, port=port, token=guard)
             try:
                 self.ports[name] = await listener.start()
             except OSError as trouble:

@@ -79,6 +79,21 @@ def test_what_cannot_be_used_is_refused_by_name(
         load_hints_settings(toml(tmp_path, text), environment)
 
 
+@pytest.mark.parametrize("setting", ["bind_host", "internal_host"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "example.org"])
+def test_plaintext_stays_at_home(setting: str, host: str) -> None:
+    said = {"bind_host": "reachable from outside", "internal_host": "its token would pass in the clear"}[setting]
+    with pytest.raises(BadSettings, match=f"{setting} {host} .*{said}"):
+        load_hints_settings(None, {}, **{setting: host})
+    load_hints_settings(None, {}, **{setting: host, "insecure_plaintext": True})
+
+
+@pytest.mark.parametrize("setting", ["bind_host", "internal_host"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_word(setting: str, host: str) -> None:
+    load_hints_settings(None, {}, **{setting: host})
+
+
 def test_a_planes_variables_and_those_of_kubernetes_are_not_ours() -> None:
     environment = {
         "TERRAFLOW_HINTS": "inside",

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from aiohttp import web
 from msgspec import Meta
 
 from terraflow.hints.deciding.explain import Explanation, explain
 from terraflow.hints.deciding.question import Query
 from terraflow.hints.live import LiveHints
-from terraflow.hints.service.http import Routes, json_response, read_json
-from terraflow.hints.words import BLOCKS_MAX, MESSAGE_BYTES_MAX, TOKEN_IDS_MAX
+from terraflow.hints.words import BLOCKS_MAX, TOKEN_IDS_MAX
 
 Hex = Annotated[str, Meta(pattern=r"^([0-9a-fA-F]{2})*\Z", description="hexadecimal, two digits a byte")]
 
@@ -58,12 +56,3 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 def explained(live: LiveHints, asked: ExplainRequest) -> Explanation:
     """Why the lookup would be answered as it would be now."""
     return explain(asked.query(), live.grounds, live.clock.monotonic())
-
-
-def explain_routes(live: LiveHints) -> Routes:
-    """What the internal listener answers besides."""
-
-    async def post(request: web.BaseRequest) -> web.Response:
-        return json_response(explained(live, await read_json(request, MESSAGE_BYTES_MAX, ExplainRequest, "lookup")))
-
-    return {"/explain": {"POST": post}}

@@ -1,12 +1,12 @@
 """What the two HTTP listeners answer.
 
 1. Public: `/healthz` (the process answers), `/readyz` (it is in service), `/metrics`.
-2. Internal: `GET /snapshot`, `GET|POST|PUT /policy`, `POST /probe`, and what the service adds.
+2. Internal: `GET /snapshot`, `GET|POST|PUT /policy`, `POST /probe`, `POST /explain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,9 +16,11 @@ from terraflow.hints.live import LiveHints
 from terraflow.hints.policy.posted import BODY_BYTES_MAX, PostedPolicy, PostedTenant, as_posted
 from terraflow.hints.policy.problems import PoliciesRefused
 from terraflow.hints.policy.sources import Origin, PolicySources
-from terraflow.hints.service.http import Refused, Respond, Routes, json_response, read_body, read_json
+from terraflow.hints.service.explaining import ExplainRequest, explained
+from terraflow.hints.service.http import Refused, Routes, json_response, read_body, read_json
 from terraflow.hints.service.overview import overview
 from terraflow.hints.service.probe import ProbeRequest, run_probe
+from terraflow.hints.words import MESSAGE_BYTES_MAX
 
 PROBE_BYTES_MAX = 4096
 
@@ -58,10 +60,8 @@ def public_routes(metrics: Callable[[], Awaitable[bytes]], unready: Callable[[],
     return {"/healthz": {"GET": healthz}, "/readyz": {"GET": readyz}, "/metrics": {"GET": exposition}}
 
 
-def internal_routes(
-    live: LiveHints, sources: PolicySources, more: Mapping[str, Mapping[str, Respond]] | None = None
-) -> Routes:
-    """`more` are the service's own routes beside these."""
+def internal_routes(live: LiveHints, sources: PolicySources) -> Routes:
+    """For operators: what is known and in force, and whether it works."""
 
     async def snapshot(_request: web.BaseRequest) -> web.Response:
         return json_response(overview(live))
@@ -81,9 +81,12 @@ def internal_routes(
     async def probe(request: web.BaseRequest) -> web.Response:
         return json_response(run_probe(live, await read_json(request, PROBE_BYTES_MAX, ProbeRequest, "probe")))
 
+    async def explain(request: web.BaseRequest) -> web.Response:
+        return json_response(explained(live, await read_json(request, MESSAGE_BYTES_MAX, ExplainRequest, "lookup")))
+
     return {
         "/snapshot": {"GET": snapshot},
         "/policy": {"GET": policies, "POST": policy, "PUT": policy},
         "/probe": {"POST": probe},
-        **(more or {}),
+        "/explain": {"POST": explain},
     }

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from terraflow.hints.service import http
-from terraflow.hints.service.http import Listener, PlaintextRefused, Refused, Routes, read_body
+from terraflow.hints.service.http import Listener, Refused, Routes, read_body
 
 TOKEN = b"s3cret-token"
 
@@ -162,18 +162,6 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await writer.wait_closed()
         await asyncio.sleep(0.05)
         assert (await raw(port, b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")).endswith(b"hello")
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "example.org", ""])
-def test_plain_http_stays_at_home(host: str) -> None:
-    with pytest.raises(PlaintextRefused, match="loopback"):
-        Listener(ROUTES, host=host, port=0)
-    Listener(ROUTES, host=host, port=0, insecure_plaintext=True)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_needs_no_word(host: str) -> None:
-    Listener(ROUTES, host=host, port=0)
 
 
 async def test_a_port_that_is_taken() -> None:
