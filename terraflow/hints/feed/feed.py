@@ -32,7 +32,7 @@ from terraflow.hints.feed.scrape import Gauge, Unscraped, fetch_page, parse_page
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.feed.sink import Sink
 from terraflow.hints.feed.source import Asked, Source, SourceState, frame_steps, read_frame
-from terraflow.hints.feed.stream import Command, Frame
+from terraflow.hints.feed.stream import Command, Frame, Position
 from terraflow.hints.feed.telling import Telling, changes, stands
 from terraflow.hints.feed.working import Working
 from terraflow.hints.feed.zmq import Message, Subscription, replay
@@ -92,7 +92,6 @@ class Feed:
         context: zmq.asyncio.Context,
         session: aiohttp.ClientSession,
         *,
-        state: FeedState | None = None,
         client_version: str = "",
     ) -> None:
         self.settings = settings
@@ -109,19 +108,18 @@ class Feed:
         self._fault: asyncio.Future[None] | None = None
         self._telling = Telling(f"feed {settings.name}")
         self._page_trouble = ""
-        for kept in () if state is None else state.sources:
+
+    def resume(self, state: FeedState) -> None:
+        """Take up what `state` gave, before `run`. Raises ValueError for what no feed can have given."""
+        restored: list[tuple[SourceState, Mapping]] = []
+        for kept in state.sources:
+            if kept.position.expected < 0 or kept.position.epoch < 0:
+                raise ValueError("a position before the first")
             mapped = self._mapping()
             mapped.restore(kept.mapping)
-            self._add(kept.rank, mapped, kept)
-        if not self._watched:
-            self._add(None, self._mapping(), None)
-
-    @staticmethod
-    def check(settings: FeedSettings, kept: SourceState) -> None:
-        """Raises ValueError for a state that no source can have given."""
-        Mapping(blocks_max=settings.blocks_max).restore(kept.mapping)
-        if kept.position.expected < 0 or kept.position.epoch < 0:
-            raise ValueError("a position before the first")
+            restored.append((kept, mapped))
+        for kept, mapped in restored:
+            self._add(kept.rank, mapped, kept.position)
 
     # What others read
 
@@ -158,6 +156,8 @@ class Feed:
         settings = self.settings
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
+        if not self._watched:
+            self._add(None, self._mapping())
         subscription = Subscription(
             self._context, settings.endpoint, settings.topic, settings.receive_max, settings.heartbeat_s
         )
@@ -190,7 +190,7 @@ class Feed:
             self._finish()
             subscription.close()
 
-    def _add(self, rank: int | None, mapped: Mapping, kept: SourceState | None) -> _Watched:
+    def _add(self, rank: int | None, mapped: Mapping, position: Position | None = None) -> _Watched:
         settings = self.settings
         source = Source(
             self.sink,
@@ -198,7 +198,7 @@ class Feed:
             settings.replica_of(rank),
             limits=settings.limits(),
             mapping=mapped,
-            position=None if kept is None else kept.position,
+            position=position,
         )
         gauge = Gauge(cache_bytes=settings.cache_bytes, client_version=self._client_version)
         watched = self._watched[rank] = _Watched(source, gauge)
@@ -263,7 +263,7 @@ class Feed:
         if len(self._watched) >= self.settings.ranks_max:
             self.counters.ranks_dropped += 1
             return None
-        return self._add(rank, self._mapping(), None)
+        return self._add(rank, self._mapping())
 
     def _settled(self, watched: _Watched, asked_for: list[Asked]) -> None:
         """Something that happened has been followed up."""

@@ -56,16 +56,15 @@ class Feeds:
         self._faults: dict[str, int] = dict.fromkeys(self._settings, 0)
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave, before `run`. What does not fit a configured feed is left out."""
+        """Take up what `state` gave, before `run`. What no configured feed can have given is left out, here or when the
+        feed begins."""
         for name, settings in self._settings.items():
             try:
                 kept = msgspec.convert(state.get(_place(settings)), FeedState | None, strict=False)
                 if kept is not None:
-                    for source in kept.sources:
-                        Feed.check(settings, source)
                     self._kept[name] = kept
-            except (msgspec.ValidationError, ValueError) as error:
-                log.warning("feed %s begins with nothing: its kept state is not one: %s", name, type(error).__name__)
+            except msgspec.ValidationError as error:
+                _unfit(name, error)
 
     async def state(self) -> dict[str, Any]:
         """Everything that a restart of this service would lose: maps, lists, numbers, text and bytes.
@@ -128,11 +127,17 @@ class Feeds:
         settings = self._settings[name]
         waits_s = self._again_s
         while True:
-            kept = self._kept.pop(name, None)
             begun = asyncio.get_running_loop().time()
             try:
-                feed = Feed(settings, self._sink, context, session, state=kept, client_version=self._client_version)
-                self._feeds[name] = feed
+                feed = self._feeds[name] = Feed(
+                    settings, self._sink, context, session, client_version=self._client_version
+                )
+                kept = self._kept.pop(name, None)
+                if kept is not None:
+                    try:
+                        feed.resume(kept)
+                    except ValueError as error:
+                        _unfit(name, error)
                 await feed.run()
             except Exception as error:
                 self._faults[name] += 1
@@ -152,6 +157,10 @@ class Feeds:
                 self._sink.clear(scope.tenant, scope.model, source.replica)
             except Exception as error:
                 log.error("a replica could not be cleared: %s", type(error).__name__)
+
+
+def _unfit(name: str, error: Exception) -> None:
+    log.warning("feed %s begins with nothing: its kept state is not one: %s", name, type(error).__name__)
 
 
 def _place(settings: FeedSettings) -> str:
