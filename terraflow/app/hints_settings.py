@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.app.loading import BadSettings, Source, check_tls_pair, is_loopback, load
+from terraflow.app.settings import SOURCE as PLANE
 from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.service.identity import Binding
@@ -25,9 +26,8 @@ Seconds = Annotated[float, Meta(gt=0)]
 Weight = Annotated[float, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
-PLANE_KEYS = ("FILE", "TLS", "CA_FILE", "TOKEN_FILE")
-"""What a plane's own settings call `hints_…`: their variables have our prefix and are not ours."""
 _PREFIX = "TERRAFLOW_HINTS_"
+_INJECTED = ("TERRAFLOW_HINTS_PORT", "TERRAFLOW_HINTS_SERVICE_")
 
 
 class HintsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -152,9 +152,8 @@ _TIERS = {"T1": 1, "T2": 2, "T3": 3}
 
 
 def _elsewhere(name: str) -> bool:
-    key = name.removeprefix(_PREFIX)
-    # Kubernetes injects PORT… and SERVICE… for a service called terraflow-hints.
-    return key in PLANE_KEYS or key.startswith(("PORT", "SERVICE_"))
+    # A plane's own `hints_…` have our prefix, too; the others Kubernetes injects for a service called terraflow-hints.
+    return not PLANE.elsewhere(name) or name.startswith(_INJECTED)
 
 
 SOURCE = Source(prefix=_PREFIX, elsewhere=_elsewhere, page="docs/reference/hints-settings.md")

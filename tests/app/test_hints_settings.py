@@ -8,7 +8,7 @@ import pytest
 
 from terraflow.app.hints_settings import HintsSettings, load_hints_settings
 from terraflow.app.loading import BadSettings
-from terraflow.app.settings import load_settings
+from terraflow.app.settings import Settings, load_settings
 from terraflow.hints.deciding.rank import RankerConfig
 from terraflow.hints.service.identity import Binding
 
@@ -97,7 +97,7 @@ def test_loopback_needs_no_word(setting: str, host: str) -> None:
 def test_a_planes_variables_and_those_of_kubernetes_are_not_ours() -> None:
     environment = {
         "TERRAFLOW_HINTS": "inside",
-        "TERRAFLOW_HINTS_FILE": "/etc/hints.toml",
+        **{f"TERRAFLOW_{key.upper()}": "x" for key in Settings.__struct_fields__ if key.startswith("hints")},
         "TERRAFLOW_HINTS_PORT_50051_TCP": "tcp://10.0.0.1:50051",
         "TERRAFLOW_HINTS_SERVICE_HOST": "10.0.0.1",
         "TERRAFLOW_BIND_PORT": "1",
