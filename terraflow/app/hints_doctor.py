@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import socket
 import ssl
@@ -24,11 +23,12 @@ from terraflow.app.grpc_noise import quiet_grpc
 from terraflow.app.hints_findings import Checkup, Finding, found, summed
 from terraflow.app.hints_judged import judge_feeds, judge_replicas, judge_tenants, lost_replicas, ruled, samples
 from terraflow.app.hints_lint import lint
+from terraflow.app.loading import is_loopback
 from terraflow.hints.policy.policies import Policies
 from terraflow.hints.policy.sources import Origin
 from terraflow.hints.service.overview import Overview
 from terraflow.hints.service.pages import InForce
-from terraflow.hints.service.probe import ProbeResult
+from terraflow.hints.service.probe import ProbeRequest, ProbeResult
 
 quiet_grpc()
 import grpc  # noqa: E402 - its core reads the environment as it is imported
@@ -37,7 +37,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 
 CERTIFICATE_ENDS_SOON = timedelta(days=14)
 BODY_BYTES_MAX = 8 << 20
-PROBE = {"backend": "terraflow/doctor", "model": "doctor", "hashScheme": "doctor", "backendType": "none"}
+PROBE = ProbeRequest(backend="terraflow/doctor", model="doctor", hash_scheme="doctor", backend_type="none")
 
 
 class Patient(NamedTuple):
@@ -81,7 +81,7 @@ async def examine(patient: Patient) -> Checkup:
 async def _grpc(patient: Patient) -> AsyncIterator[Finding]:
     where = patient.grpc
     if not patient.tls:
-        local = _is_loopback(where.rpartition(":")[0])
+        local = is_loopback(where.rpartition(":")[0].strip("[]"))
         yield found("TL001" if local else "TL002", where, "the gRPC port is spoken to in plaintext")
     elif (tls := await _certificate(patient)) is not None:
         yield tls
@@ -164,13 +164,6 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise BadFiles(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # The public listener
