@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 
 import msgspec
@@ -151,31 +152,39 @@ class Runner:
             takes = running.batch.status is BatchStatus.IN_PROGRESS and wall < running.batch.expires_at
             if running.troubled:
                 if rested:
-                    self._spawn(self._settle(running), running)
+                    running.ending = True
+                    self._spawn(self._settle(running))
             elif takes and not running.drained:
                 if rested:
                     runnable.append(running)
             elif not running.live:
-                self._spawn(self._finish(running), running)
-        while runnable and sum(len(each.live) for each in self._open.values()) < self._limits.running_max:
-            self._start(min(runnable, key=self._standing))
+                running.ending = True
+                self._spawn(self._finish(running))
+        if runnable:
+            self._fill(runnable)
 
-    def _standing(self, running: Open) -> tuple[int, int, int]:
-        tenant = running.batch.tenant
-        busy = sum(len(each.live) for each in self._open.values() if each.batch.tenant == tenant)
-        return busy, self._served.get(tenant, 0), running.served
+    def _fill(self, runnable: list[Open]) -> None:
+        busy: Counter[str] = Counter()
+        for running in self._open.values():
+            busy[running.batch.tenant] += len(running.live)
+
+        def standing(running: Open) -> tuple[int, int, int]:
+            tenant = running.batch.tenant
+            return busy[tenant], self._served.get(tenant, 0), running.served
+
+        for _ in range(self._limits.running_max - busy.total()):
+            chosen = min(runnable, key=standing)
+            busy[chosen.batch.tenant] += 1
+            self._start(chosen)
 
     def _start(self, running: Open) -> None:
         self._serial += 1
         running.served = self._served[running.batch.tenant] = self._serial
         request_id = self._plane.ids.request_id()
         running.live.add(request_id)
-        task = asyncio.create_task(self._one(running, request_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._one(running, request_id))
 
-    def _spawn(self, work: Coroutine[None, None, None], running: Open) -> None:
-        running.ending = True
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
