@@ -146,6 +146,19 @@ async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
         assert plane.upstream_calls == 0
 
 
+@pytest.mark.parametrize("effect", [False, True])
+async def test_a_cancellation_that_failed_is_asked_for_again(effect: bool, tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document(), batch_running_max=1) as plane:
+        desk: Any = plane.parts.service.desk
+        batch = await begin(plane, ACME, *(line(f"{no}") for no in range(100)))
+        desk._store = Failing(desk._store, "cancel_batch", effect=effect)
+        with pytest.raises(StoreUnavailable):
+            await desk.cancel(ACME, batch.id)
+        again = await desk.cancel(ACME, batch.id)
+        assert again.status is BatchStatus.CANCELLING
+        assert (await ended(plane, batch)).status is BatchStatus.CANCELLED
+
+
 async def test_no_tenant_waits_for_anothers_batch(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document(tenants=True), batch_running_max=4) as plane:
         large = await begin(plane, ACME, *(line(f"{no}") for no in range(100)))

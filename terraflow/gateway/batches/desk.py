@@ -91,7 +91,8 @@ class Batches:
         self.uploads = asyncio.Semaphore(UPLOADS_MAX)
         self._plane = plane
         self._store = store
-        self._one = asyncio.Lock()
+        # A batch that is being made is in memory some times over: its bytes, its lines, the items made of them.
+        self._making = asyncio.Lock()
 
     async def keep(self, caller: KeyHolder, name: str, data: bytes) -> BatchFile | Refuse:
         """A file to make a batch of; QUEUE_SHED without room."""
@@ -144,14 +145,14 @@ class Batches:
         file = await self.file(caller, asked.input_file)
         if not isinstance(file, BatchFile):
             return invalid_request("input_file_id", "must be a file that this application uploaded")
-        async with self._one:
+        async with self._making:
             data = b"".join([piece async for piece in self.pieces(file)])
             return await self._create(caller, declared, asked, data)
 
     async def create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
         """A batch of these lines; INVALID_REQUEST, DUPLICATE_CUSTOM_ID, UNKNOWN_WORKLOAD, BATCH_REQUIRES_P3,
         BUNDLE_INVALID, or QUEUE_SHED without room."""
-        async with self._one:
+        async with self._making:
             return await self._create(caller, declared, asked, data)
 
     async def _create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
@@ -234,12 +235,12 @@ class Batches:
 
     async def cancel(self, caller: KeyHolder, batch_id: str) -> Batch | Refuse:
         """The batch, which takes no further item; one that is ending or has ended stays as it is. BATCH_NOT_FOUND."""
-        batch = await self.find(caller, batch_id)
-        if isinstance(batch, Refuse) or batch.status is not BatchStatus.IN_PROGRESS:
-            return batch
-        await self._store.cancel_batch(batch, self._plane.clock.now())
         found = await self.find(caller, batch_id)
-        if isinstance(found, Batch):
+        if isinstance(found, Batch) and found.status is BatchStatus.IN_PROGRESS:
+            await self._store.cancel_batch(found, self._plane.clock.now())
+            found = await self.find(caller, batch_id)
+        if isinstance(found, Batch) and found.status is BatchStatus.CANCELLING:
+            # Also one that was so before: the store may have failed once it had taken that in.
             self.runner.changed(found)
         return found
 
