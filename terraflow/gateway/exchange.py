@@ -124,10 +124,9 @@ class Exchange:
         # check_bundle, resolve_workload
         self.bundle: Bundle | None = None
         self.resolution: Resolution | None = None
-        # claim_key
+        # claim_key, limit_rate, admit
         self.key_digest: str | None = None
         self.keyed = False
-        # limit_rate, admit
         self.note_only = False
         self.place: Ticket | None = None
         # classify
@@ -148,25 +147,24 @@ class Exchange:
         self.cache_key: str | None = None
         self.savings: int | None = None
         self.original_request_id: str | None = None
+        self.capability: str | None = None
         # record_intent
         self.first_route = 0
         self.intent_recorded = False
         # record_intent and the attempts: the open reservation, and what it will be posted at (None voids it)
         self.reservation: Reservation | None = None
         self.posting: int | None = None
-        # call_provider
+        # call_provider, check_answer
         self.attempts_opened = 0
         self.held: str | None = None
         self.elsewhere_s = 0.0
         self.trial: Trial | None = None
         self.attempts: list[Attempt] = []
-        self.capability: str | None = None
         self.answered_by: PlannedRoute | None = None
         self.answer: Answer | None = None
         self.flow: Flow | None = None
         self.usage = Usage()
         self.cost = 0
-        # call_provider, check_answer: what else is true of the answer
         self.reasons: list[Governed] = []
 
     def definition(self, capability: str) -> Capability:

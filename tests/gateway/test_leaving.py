@@ -13,6 +13,9 @@ import pytest
 from terraflow.core.reasons import Governed
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import Ticket
+from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.health import Health
+from terraflow.providers.simulated import SimulatedProvider
 from tests.harness.bundle import APPLICATION, TENANT, document, purpose, sim
 from tests.harness.inside import plane_inside
 from tests.harness.wire import MemoryWire
@@ -46,11 +49,8 @@ async def test_a_caller_that_leaves_while_its_key_is_claimed(
     assert inside.upstream_calls == (reason is Governed.PERMITTED)
 
 
-@pytest.mark.parametrize("full", [True, False], ids=["for a slot", "before a retry"])
-async def test_what_a_caller_waited_for_before_it_left_is_not_the_planes_own_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
-    made = sim("m", {"fail": "rate_limited", "retry_after_s": 5}, in_flight_max=1)
+def told_elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each request that leaves the door from now on was with a provider, by what the door is told."""
     elsewhere: list[float] = []
     real = Admission.leave
 
@@ -59,6 +59,43 @@ async def test_what_a_caller_waited_for_before_it_left_is_not_the_planes_own_tim
         real(self, ticket, elsewhere_s)
 
     monkeypatch.setattr(Admission, "leave", leave)
+    return elsewhere
+
+
+@pytest.mark.parametrize("also", [None, (Capacity, "give_back"), (Health, "abandoned"), (Admission, "leave")])
+async def test_a_fault_in_a_providers_client_leaves_nothing_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: tuple[type, str] | None
+) -> None:
+    elsewhere = told_elsewhere(monkeypatch)
+
+    async def complete(*_: object) -> None:
+        await asyncio.sleep(0.1)
+        raise RuntimeError
+
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m")))) as inside:
+        monkeypatch.setattr(SimulatedProvider, "complete", complete)
+        if also is not None:
+            monkeypatch.setattr(*also, broken)
+        heard = await inside.chat({"messages": [{"role": "user", "content": "hello"}]})
+        assert heard.headers["x-terraflow-reason"] == Governed.INTERNAL_ERROR
+        plane = inside.parts.plane
+        assert len(plane.running) == 0
+        if also != (Admission, "leave"):
+            assert plane.admission.running == 0
+            assert len(elsewhere) == 1 and elsewhere[0] >= 0.1
+        if also != (Capacity, "give_back"):
+            assert plane.capacity._taken == {}
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["for a slot", "before a retry"])
+async def test_what_a_caller_waited_for_before_it_left_is_not_the_planes_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    made = sim("m", {"fail": "rate_limited", "retry_after_s": 5}, in_flight_max=1)
+    elsewhere = told_elsewhere(monkeypatch)
     async with plane_inside(tmp_path / "data", document(purpose("w", made))) as inside:
         capacity = inside.parts.plane.capacity
         wire = MemoryWire("POST", b"/v1/chat/completions", inside.headers({}), _body(False))

@@ -4,7 +4,8 @@
    the answer goes out. If it cannot be written the answer is withheld, EVIDENCE_UNAVAILABLE, and recovery gets what is
    known of the request.
 2. Sheds and rate refusals are appended without waiting.
-3. The request's place, and those who wait for it, are let go last, and in every case.
+3. What the request holds is let go last, each thing in every case: an attempt that a fault left open, a slot, the
+   request's place, those who wait for it.
 """
 
 from __future__ import annotations
@@ -58,18 +59,31 @@ async def close(plane: Plane, x: Exchange, ending: Ending) -> Closed:
 
 
 def _let_go(plane: Plane, x: Exchange) -> None:
-    try:
-        if x.trial is not None:
-            capability = x.trial.route.capability.id
-            plane.health.abandoned(capability, x.trial.started)
-            plane.capacity.give_back(capability)
-        if x.held is not None:
-            plane.health.abandoned(x.held, math.inf)
-            plane.capacity.give_back(x.held)
-    finally:
-        if x.place is not None:
-            plane.admission.leave(x.place, x.elsewhere_s)
-        plane.running.ended(x.request_id)
+    for part in (_give_up_trial, _give_back_slot, _leave):
+        try:
+            part(plane, x)
+        except Exception as fault:
+            log.error("letting go failed: %s", place_of(fault))
+    plane.running.ended(x.request_id)
+
+
+def _give_up_trial(plane: Plane, x: Exchange) -> None:
+    if x.trial is not None:
+        capability = x.trial.route.capability.id
+        x.elsewhere_s += plane.clock.monotonic() - x.trial.started
+        plane.capacity.give_back(capability)
+        plane.health.abandoned(capability, x.trial.started)
+
+
+def _give_back_slot(plane: Plane, x: Exchange) -> None:
+    if x.held is not None:
+        plane.capacity.give_back(x.held)
+        plane.health.abandoned(x.held, math.inf)
+
+
+def _leave(plane: Plane, x: Exchange) -> None:
+    if x.place is not None:
+        plane.admission.leave(x.place, x.elsewhere_s)
 
 
 async def _record_fault(plane: Plane, x: Exchange) -> Closed:
