@@ -6,9 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from terraflow.hints.http2.heads import Head
-
-_BEARER = "bearer "
+from terraflow.hints.http2.heads import Head, Metadata
 
 
 class Peer(NamedTuple):
@@ -25,17 +23,16 @@ class Peer(NamedTuple):
 class Call:
     """One call. `deadline` is in seconds of the monotonic clock, None for a caller that waits forever."""
 
-    __slots__ = ("_head", "cancelled", "deadline", "path", "peer")
+    __slots__ = ("_head", "deadline", "path", "peer")
 
     def __init__(self, path: str, head: Head, peer: Peer, deadline: float | None) -> None:
         self.path = path
         self._head = head
         self.peer = peer
         self.deadline = deadline
-        self.cancelled = False
 
     @property
-    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+    def metadata(self) -> Metadata:
         """The caller's metadata in order, without what belongs to gRPC itself; names that end in -bin hold bytes."""
         return self._head.metadata
 
@@ -44,14 +41,6 @@ class Call:
         for key, value in self._head.metadata:
             if key == name:
                 return value
-        return None
-
-    @property
-    def bearer(self) -> str | None:
-        """The token of `authorization: Bearer …`, or None."""
-        value = self.get("authorization")
-        if isinstance(value, str) and value[: len(_BEARER)].lower() == _BEARER:
-            return value[len(_BEARER) :].strip()
         return None
 
     def remaining_s(self) -> float | None:

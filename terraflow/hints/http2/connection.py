@@ -258,7 +258,6 @@ class Connection(Link):
         if task is not None and not task.done():
             self.orphans += 1
             if task is not asyncio.current_task(self.loop):
-                stream.call.cancelled = True
                 task.cancel()
 
     def task_done(self, stream: Stream) -> None:

@@ -3,7 +3,7 @@
 1. What RFC 9113 calls malformed (section 8.1.1) ends the stream: `Malformed`.
 2. What is well-formed but no gRPC call, or one that cannot be served, is a head with a `refusal`: an HTTP status (200
    when it is gRPC's to say) and a gRPC status.
-3. Metadata is decoded when it is asked for. Names that gRPC reserves are not metadata.
+3. Metadata is decoded with its head, which is kept (`compression`). Names that gRPC reserves are not metadata.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"tr
 _NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"host"))
 
 Fields = Iterable[tuple[bytes, bytes]]
+Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class Malformed(Exception):
@@ -46,37 +47,30 @@ class Refusal(NamedTuple):
 class Head:
     """A call's head. `timeout_s` is None without a deadline, `content_length` None when it was not said."""
 
-    __slots__ = ("_decoded", "_raw", "content_length", "encoding", "path", "refusal", "timeout_s")
+    __slots__ = ("content_length", "encoding", "metadata", "path", "refusal", "timeout_s")
 
-    def __init__(self, path: str, raw: tuple[tuple[bytes, bytes], ...]) -> None:
+    def __init__(self, path: str, metadata: Metadata) -> None:
         self.path = path
+        self.metadata = metadata
         self.timeout_s: float | None = None
         self.encoding = "identity"
         self.content_length: int | None = None
         self.refusal: Refusal | None = None
-        self._raw = raw
-        self._decoded: tuple[tuple[str, str | bytes], ...] | None = None
 
     def within(self, timeout: bytes, limits: Limits) -> Head:
         """The same head with the value of a `grpc-timeout`."""
-        head = Head(self.path, self._raw)
-        head.encoding, head.content_length, head._decoded = self.encoding, self.content_length, self._decoded
+        head = Head(self.path, self.metadata)
+        head.encoding, head.content_length = self.encoding, self.content_length
         head.refusal = self.refusal or _timeout(head, timeout, limits)
         return head
 
-    @property
-    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """See rule 3."""
-        if self._decoded is None:
-            self._decoded = tuple(pair for name, value in self._raw for pair in _decoded(name, value))
-        return self._decoded
 
-
-def _decoded(name: bytes, value: bytes) -> Iterable[tuple[str, str | bytes]]:
+def _decoded(name: bytes, value: bytes) -> Metadata:
+    """One field; binascii.Error when it should be base64 and is not."""
     if not name.endswith(b"-bin"):
         return ((name.decode("ascii"), value.decode("latin-1")),)
     parts = (part.strip(b" ") for part in value.split(b","))
-    return tuple((name.decode("ascii"), binascii.a2b_base64(part + b"=" * (-len(part) % 4))) for part in parts)
+    return tuple([(name.decode("ascii"), binascii.a2b_base64(part + b"=" * (-len(part) % 4))) for part in parts])
 
 
 def _timeout(head: Head, value: bytes, limits: Limits) -> Refusal | None:
@@ -104,14 +98,6 @@ def _content_length(head: Head, value: bytes, _: Limits) -> Refusal | None:
     if not value.isdigit() or len(value) > 18:
         raise Malformed("content-length is no number")
     head.content_length = int(value)
-    return None
-
-
-def _binary(_: Head, value: bytes, __: Limits) -> Refusal | None:
-    try:
-        tuple(_decoded(b"x-bin", value))
-    except binascii.Error:
-        return Refusal(200, Status.INTERNAL, "binary metadata is not base64")
     return None
 
 
@@ -146,8 +132,8 @@ def judge(fields: Fields, list_bytes: int, limits: Limits) -> Head:
     path, method = pseudo.get(b":path", b""), pseudo.get(b":method", b"")
     if not method or pseudo.get(b":scheme") not in (b"http", b"https") or path[:1] != b"/":
         raise Malformed("a pseudo-header is missing or wrong")
-    kept = (field for field in others if field[0] not in _NOT_METADATA and not field[0].startswith(b"grpc-"))
-    head = Head(path.decode("latin-1"), tuple(kept))
+    metadata: list[tuple[str, str | bytes]] = []
+    head = Head(path.decode("latin-1"), ())
     refusals: list[Refusal | None] = []
     if method != b"POST":
         refusals.append(Refusal(405, Status.INTERNAL, "the method is not POST"))
@@ -156,9 +142,15 @@ def judge(fields: Fields, list_bytes: int, limits: Limits) -> Head:
     if list_bytes > limits.metadata_bytes_max:
         refusals.append(Refusal(200, Status.RESOURCE_EXHAUSTED, "the metadata is too large"))
     for name, value in others:
-        read = _READ.get(name) or (_binary if name.endswith(b"-bin") else None)
+        read = _READ.get(name)
         if read is not None:
             refusals.append(read(head, value, limits))
+        elif name not in _NOT_METADATA and not name.startswith(b"grpc-"):
+            try:
+                metadata += _decoded(name, value)
+            except binascii.Error:
+                refusals.append(Refusal(200, Status.INTERNAL, "binary metadata is not base64"))
+    head.metadata = tuple(metadata)
     head.refusal = next((refusal for refusal in refusals if refusal is not None), None)
     return head
 

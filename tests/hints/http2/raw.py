@@ -132,7 +132,7 @@ class Raw:
         loop = asyncio.get_running_loop()
         shared.admit("test")
         self.connection = Connection(shared, loop, Peer("test"))
-        self.wire = self.connection_wire = Wire(loop)
+        self.wire = Wire(loop)
         self.wire.protocol = self.connection
         self.connection.connection_made(self.wire)
         self.decoder = hpack.Decoder()

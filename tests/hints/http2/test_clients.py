@@ -76,7 +76,7 @@ class Service:
             yield request + b"!"
 
     def who(self, request, call):
-        return repr((call.metadata, call.bearer, call.peer.address, call.path)).encode()
+        return repr((call.metadata, call.get("authorization"), call.get("none"), call.peer.address, call.path)).encode()
 
     def left(self, request, call):
         return repr(call.remaining_s()).encode()
@@ -299,14 +299,14 @@ async def test_a_slow_handler_holds_up_its_caller():
         call.cancel()
 
 
-async def test_metadata_and_the_bearers_token():
+async def test_metadata_in_order_and_by_name():
     async with dialled() as (_, channel):
         metadata = (("a", "1"), ("b-bin", b"\x00\xff,"), ("a", "2"), ("authorization", "Bearer abc"))
         told = (await channel.unary_unary("/t/Who")(b"", metadata=metadata, timeout=30)).decode()
-        pairs, bearer, address, path = eval(told)
+        pairs, token, none, address, path = eval(told)
         told = sorted((pair for pair in pairs if pair[0] != "user-agent"), key=lambda pair: pair[0])
         assert told == sorted(metadata, key=lambda pair: pair[0])
-        assert (bearer, address, path) == ("abc", "127.0.0.1", "/t/Who")
+        assert (token, none, address, path) == ("Bearer abc", None, "127.0.0.1", "/t/Who")
 
 
 @pytest.mark.parametrize("how", [grpc.Compression.Gzip, grpc.Compression.Deflate])
