@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 
 from terraflow.hints.http2.frames import PING, WINDOW_MAX, ErrorCode, frame, goaway
 from terraflow.hints.http2.outbox import Outbox
@@ -19,7 +20,7 @@ _LINGER_S = 1.0
 _DRAINING, _ALIVE = b"draining", b"alive?  "
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.Protocol, ABC):
     """See the module. `leaving`: the peer goes. `refusing`: no stream above `last_stream` is served any more."""
 
     outbox: Outbox
@@ -34,17 +35,17 @@ class Link(asyncio.Protocol):
         self._draining = self._lost = self._flushing = False
         self._timers: list[asyncio.TimerHandle] = []
 
+    @abstractmethod
     def give_up(self) -> None:
         """Forget all that is under way."""
-        raise AssertionError
 
+    @abstractmethod
     def at_rest(self) -> bool:
         """Whether nothing is under way."""
-        raise AssertionError
 
+    @abstractmethod
     def go_on(self) -> None:
         """Read what was held back when the turn was yielded."""
-        raise AssertionError
 
     def pause_writing(self) -> None:
         self.outbox.paused = True

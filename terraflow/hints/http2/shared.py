@@ -26,8 +26,9 @@ def unheard(_: str, __: BaseException) -> None:
 
 
 class Shared:
-    """One server's state. `tally` counts: connections, refused, displaced, calls, deadlines, cancelled, broken, and
-    goaway_CODE, reset_CODE for what peers did wrong. `ending`: those that made room, and are counted no more."""
+    """One server's state. `tally` counts: connections, refused, displaced, handshakes_failed, calls, deadlines,
+    cancelled, stalled, broken, and goaway_CODE, reset_CODE for what peers did wrong. `ending`: those that made room,
+    and are counted no more."""
 
     __slots__ = ("_left", "addresses", "assembling", "connections", "ending", "limits", "methods", "on_fault", "tally")
 
