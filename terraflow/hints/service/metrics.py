@@ -13,6 +13,7 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -28,6 +29,7 @@ from terraflow.hints.service.spaced import Spaced
 LABELS_MAX = 512
 OTHER = "other"
 BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+_BOUNDS = (*map(str, BUCKETS_S), "+Inf")
 
 OWN_REMOVALS = (Cause.CAP, Cause.TTL)
 """What the reference counts as evictions of the index; quotas are the tenants', events and clears the producers'."""
@@ -46,7 +48,7 @@ class _Lookups:
         self.seconds = 0.0
 
 
-class Labels:
+class _Labels:
     """Label values as far as there is room, then `other`."""
 
     def __init__(self) -> None:
@@ -98,9 +100,8 @@ class Metrics(Collector):
         self.events: Counter[str] = Counter()
         self.stream_drops: Counter[str] = Counter()
         self.streams_open: Counter[str] = Counter()
-        self._asked_models = Labels()
-        self._held_models = Labels()
-        self._tenants = Labels()
+        self._held_models = _Labels()
+        self._tenants = _Labels()
         self._lookups: dict[str, _Lookups] = {}
         self._more: list[Collect] = []
         self._read: list[Family] = []
@@ -113,7 +114,7 @@ class Metrics(Collector):
         """Count one LookupRoute."""
         row = self._lookups.get(model)
         if row is None:
-            label = self._asked_models.of(model)
+            label = model if len(self._lookups) < LABELS_MAX else OTHER
             row = self._lookups.setdefault(label, _Lookups())
         row.calls[reason, used] += 1
         row.buckets[bisect_left(BUCKETS_S, seconds)] += 1
@@ -205,11 +206,7 @@ class Metrics(Collector):
         for model, row in list(self._lookups.items()):
             for (reason, used), count in list(row.calls.items()):
                 calls.add_metric([model, str(reason), "true" if used else "false"], count)
-            sums, total = [], 0
-            for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), row.buckets, strict=True):
-                total += count
-                sums.append((bound, float(total)))
-            latency.add_metric([model], sums, row.seconds)
+            latency.add_metric([model], list(zip(_BOUNDS, accumulate(row.buckets), strict=True)), row.seconds)
         yield calls
         yield latency
 
@@ -243,7 +240,7 @@ def _samples(families: Iterable[Family], names: frozenset[str]) -> list[Sample]:
     ]
 
 
-def _summed(counts: Mapping[str, int], labels: Labels) -> Iterable[tuple[str, int]]:
+def _summed(counts: Mapping[str, int], labels: _Labels) -> Iterable[tuple[str, int]]:
     summed: Counter[str] = Counter()
     for name in sorted(counts):
         summed[labels.of(name)] += counts[name]
