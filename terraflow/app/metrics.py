@@ -1,6 +1,6 @@
 """What the plane counts, as Prometheus reads it.
 
-1. A request adds to plain numbers; series are made of them when somebody scrapes, in a thread.
+1. A request adds to plain numbers; series are made of them when somebody scrapes, their text in a thread.
 2. What else is shown (gauges, the store's counts) is read on the loop, at the scrape.
 3. Labels are bounded: mouths, reasons, statuses and results are closed sets; of capabilities `CAPABILITIES_MAX` have
    their own, and the others are `other`. No tenant, application, workload or request is named.
