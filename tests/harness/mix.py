@@ -59,7 +59,6 @@ KINDS = (
     Kind("poor",     "poor",      2, (Governed.PERMITTED, Governed.BUDGET_EXHAUSTED)),
 )
 # fmt: on
-BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def document(port: int) -> Json:

@@ -122,11 +122,6 @@ class Plane:
         self.stop()
         self.start()
 
-    def begin_stop(self) -> None:
-        """Ask it to end, without waiting."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-
     def _end(self, how: signal.Signals) -> int:
         if self._process is None:
             return 0
