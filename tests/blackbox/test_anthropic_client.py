@@ -14,12 +14,11 @@ from pydantic import BaseModel
 
 from terraflow.core.reasons import Governed, ModelApi, reason
 from tests.blackbox.conftest import Launch, Site
-from tests.blackbox.test_messages import BEGUN, THOUGHT, block, claude_says, ended, event
-from tests.blackbox.test_messages import anthropic as anthropic_at
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
+from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended, event
 from tests.harness.mouths import MESSAGES
 from tests.harness.upstreams import DONE, END, USED, Gate, Upstreams, answer, completion, flow, held, says, text
 from tests.providers.vendor import Vendor, streams
@@ -147,7 +146,7 @@ def test_thinking_and_a_call_are_streamed_and_go_back_as_they_came(client: anthr
         {"type": "tool_use", "id": "t0", "name": "weather", "input": {}},
         {"type": "input_json_delta", "partial_json": '{"city": "Pune"}'},
     )
-    claude.replies[:] = [streams(BEGUN, thought, event("ping"), use, ended("tool_use"))]
+    claude.replies[:] = [streams(BEGUN, *thought, event("ping"), *use, *ended("tool_use"))]
     settings: Any = {"thinking": {"type": "adaptive"}, "tools": [TOOL], "model": "thinks", "max_tokens": 2_000}
     with client.messages.stream(messages=ASKED, **settings) as stream:
         final = stream.get_final_message()
@@ -160,7 +159,7 @@ def test_thinking_and_a_call_are_streamed_and_go_back_as_they_came(client: anthr
     assert second.content[0].type == "text"
     sent = claude.requests[-1].body["messages"]
     called = {"type": "tool_use", "id": "t0", "name": "weather", "input": {"city": "Pune"}}
-    assert sent[1]["content"] == [THOUGHT, called]
+    assert sent[1]["content"] == [{"type": "thinking", "thinking": "hm", "signature": "sig=="}, called]
     assert sent[2]["content"] == [result]
 
 

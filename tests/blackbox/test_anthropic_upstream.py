@@ -9,11 +9,11 @@ import pytest
 
 from terraflow.core.reasons import Governed
 from tests.blackbox.conftest import Launch, Site, every_vendor_mouth
-from tests.blackbox.test_messages import BEGUN, anthropic, ended, event
 from tests.harness import bundle
-from tests.harness.bundle import Json, purpose
+from tests.harness.bundle import purpose
 from tests.harness.caller import until
 from tests.harness.checks import Checks
+from tests.harness.claude import BEGUN, anthropic_at, block, ended, event
 from tests.harness.mouths import MESSAGES, Mouth
 from tests.harness.upstreams import Upstreams
 from tests.providers.vendor import Vendor, streams
@@ -21,24 +21,18 @@ from tests.providers.vendor import Vendor, streams
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 
 
-def _block(index: int, start: Json, *deltas: Json) -> list[bytes]:
-    pieces = [event("content_block_delta", index=index, delta=delta) for delta in deltas]
-    opened = event("content_block_start", index=index, content_block=start)
-    return [opened, *pieces, event("content_block_stop", index=index)]
-
-
 def _call(index: int, named: str, *pieces: str) -> list[bytes]:
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return _block(index, {"type": "tool_use", "id": named, "name": "look_up", "input": {}}, *deltas)
+    return block(index, {"type": "tool_use", "id": named, "name": "look_up", "input": {}}, *deltas)
 
 
-THOUGHT = _block(
+THOUGHT = block(
     0,
     {"type": "thinking", "thinking": "", "signature": ""},
     {"type": "thinking_delta", "thinking": "Hm."},
     {"type": "signature_delta", "signature": "c2ln"},
 )
-SAID = _block(1, {"type": "text", "text": "Let "}, {"type": "text_delta", "text": "me see."})
+SAID = block(1, {"type": "text", "text": "Let "}, {"type": "text_delta", "text": "me see."})
 STREAM = [
     BEGUN,
     event("ping"),
@@ -47,7 +41,7 @@ STREAM = [
     *_call(2, "toolu_a", '{"a"', ":1}"),
     *_call(3, "toolu_b", "", '{"a":2}'),
     *_call(4, "toolu_c"),
-    *(part + b"\n\n" for part in ended("tool_use").split(b"\n\n") if part),
+    *ended("tool_use"),
 ]
 
 
@@ -58,7 +52,7 @@ def vendor(upstreams: Upstreams) -> Vendor:
 
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch, vendor: Vendor) -> Site:
-    document = bundle.document(purpose("plain", anthropic("claude", vendor.port), tools=["look_up"]))
+    document = bundle.document(purpose("plain", anthropic_at("claude", vendor.port), tools=["look_up"]))
     return launch_shared(document, health_faults_max=10_000)
 
 

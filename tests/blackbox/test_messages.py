@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from terraflow.core.reasons import Governed, ModelApi, reason
-from terraflow.core.types import usd
+from terraflow.core.reasons import Governed, ModelApi
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
 from tests.harness.caller import CANARY, Caller, Streamed, headers_of
 from tests.harness.checks import Checks
+from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended, event
 from tests.harness.mouths import MESSAGES
 from tests.harness.upstreams import COST, DONE, END, USED, Gate, Upstreams, answer, chunk, flow, text
-from tests.providers.vendor import Reply, Vendor, says, streams
+from tests.providers.vendor import Vendor, streams
 
 CARD = "4111 1111 1111 1111"
 SCHEMA: Json = {
@@ -40,43 +40,6 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def claude_says(*content: Json, stop: str = "end_turn") -> Reply:
-    """A whole message of Anthropic's."""
-    usage = {
-        "input_tokens": 4,
-        "cache_read_input_tokens": 3,
-        "cache_creation_input_tokens": 3,
-        "output_tokens": 5,
-    }
-    made = {"id": "msg_1", "type": "message", "role": "assistant", "model": "x", "content": list(content)}
-    return says(200, made | {"stop_reason": stop, "stop_sequence": None, "usage": usage})
-
-
-def event(kind: str, **fields: Any) -> bytes:
-    """One event of Anthropic's."""
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
-
-
-BEGUN = event(
-    "message_start",
-    message={
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "x", "content": [], "stop_reason": None,
-        "stop_sequence": None, "usage": {"input_tokens": 4, "cache_read_input_tokens": 6, "output_tokens": 1},
-    },
-)  # fmt: skip
-
-
-def ended(stop: str = "end_turn") -> bytes:
-    return event("message_delta", delta={"stop_reason": stop}, usage={"output_tokens": 5}) + event("message_stop")
-
-
-def block(index: int, start: Json, *deltas: Json) -> bytes:
-    """The events of one block."""
-    pieces = [event("content_block_delta", index=index, delta=delta) for delta in deltas]
-    opened = event("content_block_start", index=index, content_block=start)
-    return b"".join([opened, *pieces, event("content_block_stop", index=index)])
-
-
 @pytest.fixture(scope="module")
 def engine(upstreams: Upstreams) -> Vendor:
     return upstreams.open(answer())
@@ -87,14 +50,9 @@ def claude(upstreams: Upstreams) -> Vendor:
     return upstreams.open(claude_says({"type": "text", "text": "Certainly."}))
 
 
-def anthropic(name: str, port: int) -> Json:
-    """Anthropic's API on this machine."""
-    return remote(name, port, provider="anthropic", dialect="current", endpoint=f"http://127.0.0.1:{port}")
-
-
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch, engine: Vendor, claude: Vendor) -> Site:
-    open_ai, other = remote("engine", engine.port), anthropic("claude", claude.port)
+    open_ai, other = remote("engine", engine.port), anthropic_at("claude", claude.port)
     down: Json = {"fail": "authentication"}
     rules: Json = {"json_schema": SCHEMA}
     mends: list[Json] = [{"text": said, "usage": {"input": 10, "output": 5}} for said in (BAD, GOOD)]
@@ -160,13 +118,13 @@ FLOWS = {
     "engine": flow(text("Certain"), text("ly."), END, USED, DONE),
     "claude": streams(
         BEGUN,
-        block(
+        *block(
             0,
             {"type": "text", "text": ""},
             {"type": "text_delta", "text": "Certain"},
             {"type": "text_delta", "text": "ly."},
         ),
-        ended(),
+        *ended(),
     ),
 }
 
@@ -228,11 +186,11 @@ def test_thinking_tools_and_text_of_anthropics_stream_come_as_they_were(caller: 
         )
         for n in range(2)
     ]
-    claude.replies[:] = [streams(BEGUN, thought, hidden, said, *calls, ended("tool_use"))]
+    blocks = [*thought, *hidden, *said, *calls[0], *calls[1]]
+    claude.replies[:] = [streams(BEGUN, *blocks, *ended("tool_use"))]
     with caller.stream("thinks", tools=[CHAT_TOOL]) as streamed:
         events = bodies(streamed)
-    made = b"".join(event(e.pop("type"), **e) for e in events[2:-2])
-    assert made == b"".join([thought, hidden, said, *calls])
+    assert [event(e.pop("type"), **e) for e in events[2:-2]] == blocks
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
@@ -269,14 +227,11 @@ def test_citations_come_as_they_were_and_go_back(caller: Caller, claude: Vendor)
         {"type": "text_delta", "text": "a."},
         {"type": "citations_delta", "citation": CITATION},
     )
-    claude.replies[:] = [streams(BEGUN, said, cited, ended())]
+    claude.replies[:] = [streams(BEGUN, *said, *cited, *ended())]
     turns = [*ASKS_TO_CITE, {"role": "assistant", "content": content}, {"role": "user", "content": "and?"}]
     raw = post(caller, "thinks", messages=turns, stream=True).text
-    assert (said + cited).decode() == "".join(
-        event(e.pop("type"), **e).decode()
-        for e in (json.loads(line.removeprefix("data: ")) for line in raw.splitlines() if line.startswith("data: "))
-        if "index" in e
-    )
+    events = [json.loads(line.removeprefix("data: ")) for line in raw.splitlines() if line.startswith("data: ")]
+    assert [event(e.pop("type"), **e) for e in events if "index" in e] == [*said, *cited]
     assert claude.requests[-1].body["messages"][:2] == turns[:2]
 
 
@@ -583,17 +538,6 @@ def test_the_schema_that_the_caller_asks_for(caller: Caller, engine: Vendor, che
     checks.refused(caller, blocked, code, detail="json_schema", cost=2 * COST, capability="engine")
 
 
-def _error_event(checks: Checks, caller: Caller, streamed: Streamed, code: Governed, detail: str) -> None:
-    *before, last = bodies(streamed)
-    assert "message_stop" not in [e["type"] for e in before]
-    MESSAGES.error(last, 503, reason(code).meaning, None)
-    assert last["error"]["code"] == last["terraflow"]["reason_code"] == code
-    assert last["request_id"] == streamed.request_id
-    assert CANARY not in str(last)
-    outcome = checks.outcome(caller, streamed.request_id, code, detail=detail)
-    assert last["terraflow"]["cost_usd"] == usd(outcome.get("cost_micro_usd", 0))
-
-
 @pytest.mark.parametrize("workload", ["plain", "thinks"])
 def test_a_stream_that_is_cut_off_ends_in_an_error(
     workload: str, caller: Caller, engine: Vendor, claude: Vendor, checks: Checks
@@ -602,18 +546,18 @@ def test_a_stream_that_is_cut_off_ends_in_an_error(
     started = event("content_block_start", index=0, content_block={"type": "text", "text": "Certain"})
     claude.replies[:] = [flow(BEGUN, started, end=False)]
     with caller.stream(workload) as streamed:
-        _error_event(checks, caller, streamed, Governed.PROVIDER_ERROR_UNRECOVERED, "cut_off")
+        checks.broken(caller, streamed, streamed.rest(), Governed.PROVIDER_ERROR_UNRECOVERED, "cut_off")
 
 
 def test_a_stream_that_the_vendor_refuses_to_finish_says_so(caller: Caller, claude: Vendor) -> None:
-    claude.replies[:] = [streams(BEGUN, block(0, {"type": "text", "text": "I"}), ended("refusal"))]
+    claude.replies[:] = [streams(BEGUN, *block(0, {"type": "text", "text": "I"}), *ended("refusal"))]
     with caller.stream("thinks") as streamed:
         assert bodies(streamed)[-2]["delta"]["stop_reason"] == "refusal"
 
 
 def test_a_stop_sequence_is_named(caller: Caller, claude: Vendor, engine: Vendor) -> None:
     stop = event("message_delta", delta={"stop_reason": "stop_sequence", "stop_sequence": "END"}, usage={})
-    claude.replies[:] = [streams(BEGUN, block(0, {"type": "text", "text": "I"}), stop, event("message_stop"))]
+    claude.replies[:] = [streams(BEGUN, *block(0, {"type": "text", "text": "I"}), stop, event("message_stop"))]
     named = {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     with caller.stream("thinks", stop=["END"]) as streamed:
         assert bodies(streamed)[-2]["delta"] == named
