@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from xxhash import xxh3_64_intdigest
 
@@ -24,3 +24,12 @@ def two_named(replicas: Sequence[str], known_by: bytes) -> tuple[int, int]:
     first = scores.index(max(scores))
     scores[first] = -1
     return first, scores.index(max(scores))
+
+
+def member_of(replica: str, members: Container[str]) -> str:
+    """The member of a fleet that a hint means: the one of that id, else the engine whose data-parallel rank it is
+    (`ID/dpN`), since an engine's ranks stand behind one endpoint unless each is a member of its own."""
+    if replica in members:
+        return replica
+    engine, slash, rank = replica.rpartition("/dp")
+    return engine if engine and slash and rank.isdecimal() else replica

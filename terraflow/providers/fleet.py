@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import msgspec
 
 from terraflow.contracts.capability import Capability, Dialect
+from terraflow.core.affinity import member_of
 from terraflow.core.reasons import Lookup
 from terraflow.ports.hints import Hint, Prefix, Prefixes, ReplicaHints
 from terraflow.ports.runtime import Clock
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, Placement, Provider, ProviderFailure
 from terraflow.providers.openai_extensions import without_extensions
-from terraflow.providers.replicas import FAULTS_MAX, UNREACHED, Seat, another, choose, member_of
+from terraflow.providers.replicas import FAULTS_MAX, UNREACHED, Seat, another, choose
 
 LOOK_EVERY_S = 0.5
 """How often an unreachable replica is looked at."""

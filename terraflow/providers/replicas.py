@@ -15,13 +15,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
 
 import msgspec
 
-from terraflow.core.affinity import two_named
+from terraflow.core.affinity import member_of, two_named
 from terraflow.ports.hints import Hint, Prefix
 from terraflow.ports.upstream import Failure
 
@@ -133,15 +133,6 @@ def _hinted(seats: Sequence[Seat], fresh: list[int], hint: Hint | None) -> int:
     places = {seats[at].id: at for at in fresh}
     named = (places.get(member_of(ranked.replica, places)) for ranked in hint.ranked)
     return next((at for at in named if at is not None), -1)
-
-
-def member_of(replica: str, members: Container[str]) -> str:
-    """The member of a fleet that a hint means: the one of that id, else the engine whose data-parallel rank it is
-    (`ID/dpN`), since an engine's ranks stand behind one endpoint unless each is a member of its own."""
-    if replica in members:
-        return replica
-    engine, slash, rank = replica.rpartition("/dp")
-    return engine if engine and slash and rank.isdecimal() else replica
 
 
 def _by_affinity(seats: Sequence[Seat], fresh: list[int], prefix: Prefix | None) -> int:

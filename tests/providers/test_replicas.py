@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from terraflow.core.affinity import member_of
 from terraflow.core.reasons import Lookup
 from terraflow.ports.hints import Hint, Prefix, Ranked
 from terraflow.ports.upstream import Failure
@@ -18,7 +19,6 @@ from terraflow.providers.replicas import (
     Seat,
     another,
     choose,
-    member_of,
 )
 
 NOW = 100.0

@@ -256,6 +256,20 @@ async def test_a_match_that_is_no_material_share_is_left_out(matched: int, named
         assert [one.replica for one in (await client.hint(longer, DEADLINE_S)).ranked] == ["r3"]
 
 
+async def test_of_its_affinity_a_service_that_counts_only_who_has_reported_is_not_the_judge() -> None:
+    async def affine() -> pb.LookupRouteResponse:
+        return pb.LookupRouteResponse(reason_code="AFFINITY_HINT", replica_scores=[pb.ReplicaScore(replica_id="r1")])
+
+    other = msgspec.structs.replace(PREFIX, hashes=[b"3" * 8], counts=[128])
+    async with serving() as (server, port), remote(port) as client:
+        server.answer = affine
+        client.joined("fleet", "m", "s", ["r1", "r2"])
+        for busy, matched, named in (("r1", 200, "r2"), ("r2", 0, "r1")):
+            client.sent(other, busy, matched)
+            hint = await client.hint(PREFIX, DEADLINE_S)
+            assert (hint.reason, [one.replica for one in hint.ranked]) == (Lookup.AFFINITY_HINT, [named])
+
+
 async def test_an_unreported_prefix_is_reported_when_its_call_has_ended() -> None:
     ours = msgspec.structs.replace(PREFIX, unreported=True)
     async with serving() as (server, port), remote(port) as client:
