@@ -20,15 +20,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 
 import msgspec
 
 from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.look import Grounds
-from terraflow.hints.deciding.rank import Weighing, float32, score_matches
+from terraflow.hints.deciding.rank import Weighing, score_matches
+from terraflow.hints.deciding.with_index import UNKNOWN, above_floors, contracted
 from terraflow.hints.policy.policies import Pool, Topology
-from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Held, Known, Scope, Stats
+from terraflow.hints.words import IDENTIFIER_BYTES_MAX, PROBE_TENANT, Held, Known, Scope, Stats, longer
 
 Labels = Mapping[str, Mapping[str, str]]
 """Labels of replicas, by id."""
@@ -103,7 +103,8 @@ def _unanswerable(query: PDQuery) -> PDRoute | None:
         return _no_hint("reserved_tenant")
     if query.foreign:
         return _no_hint("foreign_tenant")
-    if max(map(len, (query.tenant, query.model, query.topology, query.prefix_hash))) > IDENTIFIER_BYTES_MAX:
+    names = query.tenant, query.model, query.topology
+    if len(query.prefix_hash) > IDENTIFIER_BYTES_MAX or any(longer(name, IDENTIFIER_BYTES_MAX) for name in names):
         return _no_hint("too_large")
     if not (query.tenant and query.model):
         return _no_hint("no_keys")
@@ -144,7 +145,6 @@ class _Look:
         short = query.prefix_token_count < policy.minimum_prefix_tokens
         if short and not policy.affinity:
             return _no_hint("affinity_off")
-        serving = self._index.replicas(self._scope, self._now)
         held = [] if short else self._index.exact(self._scope, self._topology.adapter, query.prefix_hash, self._now)
         holders = {row.replica: row for row in held if row.tokens >= max(policy.minimum_matched_tokens, 1)}
         holding = [replica for replica in decode if replica in holders]
@@ -157,7 +157,7 @@ class _Look:
             found = tuple(dict.fromkeys(filter(None, (best, decoder))))
             chosen = best or self._least_loaded(prefill), decoder or self._least_loaded(decode)
             return self._hint(Lookup.PREFIX_MATCH, *chosen, found)
-        unknown = None if serving else self._unknown()
+        unknown = self._unknown()
         if unknown is not None:
             return unknown
         if not policy.affinity:
@@ -170,10 +170,7 @@ class _Look:
     def _best(self, held: Sequence[Held]) -> str:
         """The best score among them, or "" when the floors leave none."""
         candidates = score_matches(held, 1, Weighing(self._ttl_s, 0, self._stats, self._ranker, self._now))
-        rows = [row for row in candidates.ranked() if row.matched_tokens >= self._policy.minimum_matched_tokens]
-        floor = self._policy.routing_floor_score
-        if not rows or (floor > 0 and rows[0].score < float32(floor)):
-            return ""
+        rows = above_floors(candidates.ranked(), self._policy)
         return self._least_loaded([row.replica for row in rows if row.score == rows[0].score])
 
     def _holds_all(self, held: Held) -> bool:
@@ -181,8 +178,10 @@ class _Look:
 
     def _unknown(self) -> PDRoute | None:
         query, scope = self._query, self._scope
-        found = _UNKNOWN.get(self._index.known(query.tenant, query.model, scope.scheme, self._now))
-        return None if found is None else _no_hint("empty_index" if found is Lookup.NO_HINT else "unknown_keys", found)
+        known = self._index.known(query.tenant, query.model, scope.scheme, self._now)
+        if known is Known.SCOPE:
+            return None
+        return _no_hint("empty_index" if known is Known.NOTHING else "unknown_keys", UNKNOWN[known][0])
 
     def _stats(self, replica: str) -> tuple[Stats, float] | None:
         return self._index.stats(self._query.tenant, self._query.model, replica)
@@ -198,16 +197,5 @@ class _Look:
             return ""
         loads = {replica: self._load(replica) for replica in replicas}
         least = min(loads.values())
-        return self._tied([replica for replica in replicas if loads[replica] == least])
-
-    def _tied(self, replicas: Sequence[str]) -> str:
-        digest = sha256(self._query.prefix_hash).digest()
-        return sorted(replicas)[int.from_bytes(digest[:8], "big") % len(replicas)]
-
-
-_UNKNOWN = {
-    Known.NOTHING: Lookup.NO_HINT,
-    Known.OTHER_TENANTS: Lookup.UNKNOWN_TENANT,
-    Known.OTHER_MODELS: Lookup.UNKNOWN_MODEL,
-    Known.OTHER_SCHEMES: Lookup.UNKNOWN_HASH_SCHEME,
-}
+        tied = sorted(replica for replica in replicas if loads[replica] == least)
+        return contracted(tied, self._query.prefix_hash)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from terraflow.core.affinity import two_named
 from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.assigned import Match
 from terraflow.hints.deciding.look import Decision, Look, no_hint
@@ -20,6 +21,7 @@ from terraflow.hints.words import Held, Known
 
 if TYPE_CHECKING:
     from terraflow.hints.deciding.assigned import Assigned
+    from terraflow.hints.policy.policies import CachePolicy
 
 _EIGHT = (8).to_bytes(4, "big")
 
@@ -61,15 +63,20 @@ def matched(look: Look) -> Decision | None:
     look.candidates = score_matches(held, len(look.serving), look.weighing())
     if not look.candidates.replicas:
         return None
-    ranked = look.candidates.ranked()
-    enough = policy.minimum_matched_tokens
-    if enough > 0:
-        ranked = [row for row in ranked if row.matched_tokens >= enough]
-    floor = policy.routing_floor_score
-    if not ranked or look.short or (floor > 0 and ranked[0].score < float32(floor)):
+    ranked = above_floors(look.candidates.ranked(), policy)
+    if look.short or not ranked:
         look.floored = True
         return None
     return _relieved(look, ranked) or _match(ranked, "a replica holds the prefix")
+
+
+def above_floors(ranked: list[Scored], policy: CachePolicy) -> list[Scored]:
+    """What a policy's floors leave of a ranking: who matches enough tokens; nobody, where the best of them scores too
+    little."""
+    enough, floor = policy.minimum_matched_tokens, policy.routing_floor_score
+    if enough > 0:
+        ranked = [row for row in ranked if row.matched_tokens >= enough]
+    return [] if ranked and floor > 0 and ranked[0].score < float32(floor) else ranked
 
 
 def _match(ranked: list[Scored], why: str) -> Decision:
@@ -113,7 +120,7 @@ def tenant_hot(look: Look) -> Decision | None:
 
 # Steps 9 and 10: nothing speaks for a replica
 
-_UNKNOWN = {
+UNKNOWN = {
     Known.NOTHING: (Lookup.NO_HINT, "the index is empty"),
     Known.OTHER_TENANTS: (Lookup.UNKNOWN_TENANT, "the index has keys, and none of the tenant"),
     Known.OTHER_MODELS: (Lookup.UNKNOWN_MODEL, "the tenant has keys, and none of the model"),
@@ -126,7 +133,7 @@ def known(look: Look) -> Decision | None:
     if look.replicas:
         return None
     query = look.query
-    found = _UNKNOWN.get(look.index.known(query.tenant, query.model, query.scheme, look.now))
+    found = UNKNOWN.get(look.index.known(query.tenant, query.model, query.scheme, look.now))
     return None if found is None else Decision(reason=found[0], step="known", why=found[1])
 
 
@@ -151,7 +158,7 @@ def affine(look: Look) -> Decision | None:
     if look.assigned is not None:
         named = _lesser(look, look.assigned)
     else:
-        named = _contracted(look.serving, affinity_seed(look.input.hashes, look.input.exact))
+        named = contracted(look.serving, affinity_seed(look.input.hashes, look.input.exact))
     return _affinity(named, "nothing matched; the prompt's fingerprint chose")
 
 
@@ -162,10 +169,11 @@ def _affinity(replica: str, why: str) -> Decision:
 
 def _lesser(look: Look, assigned: Assigned) -> str:
     """Of the two replicas that the input names, the less loaded."""
-    given = look.input
-    return assigned.named(look.scope, look.serving, given.hashes[-1] if given.hashes else given.exact, look.now)
+    given, serving = look.input, look.serving
+    first, second = two_named(serving, given.hashes[-1] if given.hashes else given.exact)
+    return assigned.lesser(look.scope, serving[first], serving[second], look.now)
 
 
-def _contracted(serving: Sequence[str], seed: bytes) -> str:
-    """The serving replica that the contract's formula names."""
+def contracted(serving: Sequence[str], seed: bytes) -> str:
+    """The replica that the contract's formula names, of these in their order; there is one at least."""
     return serving[int.from_bytes(sha256(seed).digest()[:8], "big") % len(serving)]
