@@ -46,7 +46,6 @@ class Look(msgspec.Struct, kw_only=True):
     expired: Callable[[], bool]
     scope: Scope
     input: Input = Input()
-    echo: Sequence[int] = ()
     short: bool = False
     """Below `minimumPrefixTokens`: a positive result counts for nothing."""
     consulted: bool = False

@@ -90,7 +90,7 @@ def decide_lookup(query: Query, grounds: Grounds, now: float, expired: Callable[
         credit(look, decision.ranked)
     adapter = query.adapter if look.consulted and decision.reason is not Lookup.TIMEOUT else ""
     return Answer(
-        reason=decision.reason, scored=decision.ranked, token_ids=look.echo, adapter=adapter, asked=look.input
+        reason=decision.reason, scored=decision.ranked, token_ids=look.input.echo, adapter=adapter, asked=look.input
     )
 
 

@@ -27,9 +27,8 @@ def chain_required(look: Look) -> Decision | None:
 def input_known(look: Look) -> Decision | None:
     """4. Explicit hashes, else token ids, else the prompt's text."""
     grounds = look.grounds
-    found = read_input(look.query, look.policy.chain_matching, grounds.tokenizers, grounds.block_tokens)
-    look.input, look.echo = found, found.echo
-    return no_hint("input", found.fault) if found.fault else None
+    look.input = read_input(look.query, look.policy.chain_matching, grounds.tokenizers, grounds.block_tokens)
+    return no_hint("input", look.input.fault) if look.input.fault else None
 
 
 def long_enough(look: Look) -> Decision | None:
