@@ -26,15 +26,6 @@ _WIRE = struct.Struct(">Q").pack
 _TOKEN_BYTES = 4
 
 
-def _content(token_ids: Sequence[int], block_tokens: int) -> list[int]:
-    ids = array("I", token_ids)
-    if sys.byteorder != "little":
-        ids.byteswap()
-    raw = memoryview(ids.tobytes())
-    step = block_tokens * _TOKEN_BYTES
-    return [xxh3_64_intdigest(raw[at : at + step], SEED) for at in range(0, len(raw) - step + 1, step)]
-
-
 def content_hashes(token_ids: Sequence[int], block_tokens: int = BLOCK_TOKENS) -> list[int]:
     """A hash for each whole block alone, in order.
 
@@ -42,7 +33,12 @@ def content_hashes(token_ids: Sequence[int], block_tokens: int = BLOCK_TOKENS) -
     """
     if block_tokens < 1:
         raise ValueError(f"a block has at least one token, not {block_tokens}")
-    return _content(token_ids, block_tokens)
+    ids = array("I", token_ids)
+    if sys.byteorder != "little":
+        ids.byteswap()
+    raw = memoryview(ids.tobytes())
+    step = block_tokens * _TOKEN_BYTES
+    return [xxh3_64_intdigest(raw[at : at + step], SEED) for at in range(0, len(raw) - step + 1, step)]
 
 
 def prefix_hashes(token_ids: Sequence[int], block_tokens: int = BLOCK_TOKENS, parent: int | None = None) -> list[int]:

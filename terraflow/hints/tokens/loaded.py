@@ -1,4 +1,4 @@
-"""The tokenizers of models, loaded before the first request: `hints.question.Tokenizers`, and messages for the plane.
+"""The tokenizers of models, loaded before the first request: the `Tokenizers` of lookups, and messages for the plane.
 
 1. A model has a `tokenizer.json` and a chat template; without one of its own the template is ChatML's.
 2. What cannot be tokenized is unavailable, None; nothing raises once they are loaded.
