@@ -2,12 +2,12 @@
 
 1. Time is the trace's. At one instant what ended and what caches changed comes before what arrives.
 2. hit_rate: tokens found in caches, of all input tokens. load_imbalance: the tokens that the busiest replica had to
-   prefill, over the mean. ttft: waiting for one's turn and prefilling what was missed; the nearest rank of all.
+   prefill, over the mean. ttft: waiting for one's turn and prefilling what was missed; a percentile is that of
+   one request, never a value between two.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -115,8 +115,8 @@ def run(
         policy=policy.name,
         hit_rate=hit_tokens / sum(request.input_length for request in trace),
         load_imbalance=max(fleet.prefilled_tokens) * len(fleet) / prefilled if prefilled else 1.0,
-        ttft_p50_ms=_rank(ttfts, 0.50) * 1000.0,
-        ttft_p99_ms=_rank(ttfts, 0.99) * 1000.0,
+        ttft_p50_ms=_percentile(ttfts, 50) * 1000.0,
+        ttft_p99_ms=_percentile(ttfts, 99) * 1000.0,
     )
 
 
@@ -146,5 +146,6 @@ class _Course:
             self._steps[step](served, request, at)
 
 
-def _rank(ordered: Sequence[float], share: float) -> float:
-    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+def _percentile(ordered: Sequence[float], per_cent: int) -> float:
+    """The least of them that so many per cent do not exceed."""
+    return ordered[-(-len(ordered) * per_cent // 100) - 1]
