@@ -89,11 +89,6 @@ class Publisher:
         self.endpoint = self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
         self.replay_endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    @property
-    def sequence(self) -> int:
-        """Of the next batch."""
-        return self._next
-
     def publish(self, events: Sequence[Event]) -> None:
         """One batch."""
         sequence, self._next = self._next, self._next + 1

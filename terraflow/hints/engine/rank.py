@@ -35,7 +35,6 @@ class Counts(msgspec.Struct):
     prompt_tokens: int = 0
     output_tokens: int = 0
     ended: int = 0
-    left: int = 0
 
 
 class Work(msgspec.Struct):
@@ -89,7 +88,6 @@ class Rank:
             return await self._prefill(prompt, adapter, arrived)
         except BaseException:
             counts.running -= 1
-            counts.left += 1
             self._running.release()
             raise
         finally:
@@ -127,10 +125,7 @@ class Rank:
         self.memory.release(taken)
         self.counts.running -= 1
         self.counts.output_tokens += len(output)
-        if whole:
-            self.counts.ended += 1
-        else:
-            self.counts.left += 1
+        self.counts.ended += whole
         self._running.release()
 
     def clear(self) -> bool:

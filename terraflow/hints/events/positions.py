@@ -13,10 +13,9 @@ of sgl-project/sglang, and what ai-dynamo/dynamo and llm-d/llm-d-kv-cache accept
 
 from __future__ import annotations
 
-BATCH = ("ts", "events", "data_parallel_rank")
-"""A batch. Some versions put a tag before it; SGLang names the rank `attn_dp_rank`."""
-
 RANK_NAMES = ("data_parallel_rank", "attn_dp_rank", "dp_rank")
+"""A batch is (`ts`, `events`, rank), some versions with a tag before it; the rank goes by these names, the second is
+SGLang's."""
 
 # fmt: off
 STORED = (

@@ -29,7 +29,6 @@ RANK_LABELS = ("dp_rank", "engine")
 NAMES: dict[str, str] = {
     "vllm:kv_cache_usage_perc":                 "usage",
     "vllm:gpu_cache_usage_perc":                "usage",
-    "vllm:cpu_cache_usage_perc":                "cpu_usage",
     "vllm:prefix_cache_hits":                   "hits",
     "vllm:prefix_cache_hits_total":             "hits",
     "vllm:gpu_prefix_cache_hits":               "hits",
@@ -52,7 +51,7 @@ NAMES: dict[str, str] = {
 # fmt: on
 
 COUNTERS = ("hits", "queries", "t2_hits", "t2_queries")
-SHARES = ("usage", "cpu_usage", "hit_rate")
+SHARES = ("usage", "hit_rate")
 
 _LINE = re.compile(r"([a-z]+:[a-z_]+)(?:\{(.*)\})?[ \t]+([^ \t]+)(?:[ \t]+-?\d+)?[ \t]*$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')

@@ -1,8 +1,8 @@
-"""Ways to choose a replica, without hints. The table `UNHINTED` names them."""
+"""Ways to choose a replica, without hints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import xxhash
@@ -79,10 +79,11 @@ def least_loaded(fleet: Fleet, seed: int) -> Choice:
 
 
 def hashing(fleet: Fleet, seed: int) -> Choice:
-    """By a hash of the first blocks, whatever the load."""
+    """By XXH3-64 over the first blocks' ids as little-endian u64, whatever the load."""
 
     def pick(request: TraceRequest) -> int:
-        return hash_of(request.hash_ids[:HASHED_BLOCKS], seed) % len(fleet)
+        ids = b"".join([name.to_bytes(8, "little") for name in request.hash_ids[:HASHED_BLOCKS]])
+        return xxhash.xxh3_64_intdigest(ids, seed=seed) % len(fleet)
 
     return Unhinted(pick)
 
@@ -90,8 +91,3 @@ def hashing(fleet: Fleet, seed: int) -> Choice:
 def earliest(fleet: Fleet, seed: int) -> Choice:
     """The one whose queue is empty first: what an oracle that sees all queues would do."""
     return Unhinted(lambda _: min(range(len(fleet)), key=fleet.free_at.__getitem__))
-
-
-def hash_of(ids: Sequence[int], seed: int) -> int:
-    """XXH3-64 over block ids as little-endian u64."""
-    return xxhash.xxh3_64_intdigest(b"".join([name.to_bytes(8, "little") for name in ids]), seed=seed)

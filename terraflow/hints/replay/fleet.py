@@ -29,7 +29,6 @@ class Served(NamedTuple):
 
     replica: int
     hit_tokens: int
-    prefill_tokens: int
     ttft_s: float
     begun_at: float
     first_token_at: float
@@ -71,7 +70,6 @@ class Fleet:
         return Served(
             replica=replica,
             hit_tokens=hit_tokens,
-            prefill_tokens=missed,
             ttft_s=first_token_at - now,
             begun_at=begun_at,
             first_token_at=first_token_at,

@@ -23,7 +23,7 @@ class TraceFault(ValueError):
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"line {line}: {what}")
-        self.line, self.what = line, what
+        self.line = line
 
 
 class TraceRequest(msgspec.Struct, frozen=True, gc=False):
