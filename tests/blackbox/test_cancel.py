@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
+import httpx2
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi
@@ -13,7 +16,7 @@ from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import CANARY, headers_of, until
 from tests.harness.checks import Checks
 from tests.harness.upstreams import COST, DONE, END, USED, Gate, Upstreams, answer, flow, held, text
-from tests.providers.vendor import Vendor
+from tests.providers.vendor import Reply, Vendor
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +35,24 @@ def _open(site: Site) -> set[str]:
     return {request_id for (request_id,) in site.folder.rows("SELECT request_id FROM open_request")}
 
 
-@every_mouth
-@every_mouth
-def test_a_running_request_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
-    vendor.replies[:] = [held(Gate(), answer())]
-    calls, left = len(vendor.requests), len(vendor.closed_at)
+@contextmanager
+def _under_way(
+    site: Site, vendor: Vendor, reply: Reply, headers: dict[str, str] | None = None
+) -> Iterator[tuple[str, Future[httpx2.Response]]]:
+    """The id of a request that the vendor has been asked for, and the response that it will get."""
+    vendor.replies[:] = [reply]
+    calls = len(vendor.requests)
     with ThreadPoolExecutor(1) as threads:
-        asking = threads.submit(site.caller.ask, "plain")
+        asking = threads.submit(site.caller.ask, "plain", headers=headers)
         until(lambda: len(vendor.requests) > calls)
         [request_id] = _open(site)
+        yield request_id, asking
+
+
+@every_mouth
+def test_a_running_request_is_cancelled(site: Site, vendor: Vendor, checks: Checks) -> None:
+    left = len(vendor.closed_at)
+    with _under_way(site, vendor, held(Gate(), answer())) as (request_id, asking):
         done = site.caller.cancel(request_id)
         response = asking.result()
     until(lambda: len(vendor.closed_at) > left)
@@ -99,12 +111,7 @@ def test_a_request_that_waits_for_a_slot_is_cancelled(site: Site, vendor: Vendor
 
 @every_mouth
 def test_a_keyed_request_that_was_cancelled_frees_its_key(site: Site, vendor: Vendor, checks: Checks) -> None:
-    vendor.replies[:] = [held(Gate(), answer())]
-    calls = len(vendor.requests)
-    with ThreadPoolExecutor(1) as threads:
-        asking = threads.submit(site.caller.ask, "plain", headers=headers_of(key="once"))
-        until(lambda: len(vendor.requests) > calls)
-        [request_id] = _open(site)
+    with _under_way(site, vendor, held(Gate(), answer()), headers_of(key="once")) as (request_id, asking):
         assert site.caller.cancel(request_id).json()["cancelled"] is True
         assert asking.result().status_code == 409
     vendor.replies[:] = [answer()]
@@ -114,12 +121,7 @@ def test_a_keyed_request_that_was_cancelled_frees_its_key(site: Site, vendor: Ve
 
 def test_nobody_else_cancels_a_request(site: Site, vendor: Vendor, checks: Checks) -> None:
     gate = Gate()
-    vendor.replies[:] = [held(gate, answer())]
-    calls = len(vendor.requests)
-    with ThreadPoolExecutor(1) as threads:
-        asking = threads.submit(site.caller.ask, "plain")
-        until(lambda: len(vendor.requests) > calls)
-        [request_id] = _open(site)
+    with _under_way(site, vendor, held(gate, answer())) as (request_id, asking):
         for other in (site.folder.issue_key("umbra"), site.folder.issue_key("acme", "another")):
             refused = site.caller_with(other).cancel(request_id)
             checks.ungoverned(refused, ModelApi.REQUEST_NOT_FOUND)
