@@ -93,8 +93,8 @@ class Running:
     """The open requests of one process, by request id."""
 
     def __init__(self) -> None:
-        self._open: dict[str, asyncio.Event | None] = {}
-        self._present: dict[str, Presence] = {}
+        self._open: dict[str, Presence] = {}
+        self._waited_for: dict[str, asyncio.Event] = {}
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -106,14 +106,13 @@ class Running:
 
     def opened(self, request_id: str, presence: Presence) -> None:
         """The request is inside now."""
-        self._open[request_id] = None
-        self._present[request_id] = presence
+        self._open[request_id] = presence
         self._empty.clear()
 
     def ended(self, request_id: str) -> None:
         """The request's outcome is recorded. Idempotent."""
-        event = self._open.pop(request_id, None)
-        self._present.pop(request_id, None)
+        self._open.pop(request_id, None)
+        event = self._waited_for.pop(request_id, None)
         if event is not None:
             event.set()
         if not self._open:
@@ -121,7 +120,7 @@ class Running:
 
     def cancel(self, request_id: str, of: tuple[str, str]) -> bool:
         """End the waiting of a tenant's application's own request; False when it has none of this id inside."""
-        presence = self._present.get(request_id)
+        presence = self._open.get(request_id)
         if presence is None or presence.of != of:
             return False
         presence.cancel()
@@ -129,16 +128,14 @@ class Running:
 
     def stop(self) -> None:
         """The plane stops: end every request's waiting, so that each is closed and recorded as what it is."""
-        for presence in list(self._present.values()):
+        for presence in list(self._open.values()):
             presence.stop()
 
     async def wait(self, request_id: str, timeout_s: float) -> bool:
         """True once the request has ended, or is not inside; False when the time ran out first."""
         if request_id not in self._open:
             return True
-        event = self._open[request_id]
-        if event is None:
-            event = self._open[request_id] = asyncio.Event()
+        event = self._waited_for.setdefault(request_id, asyncio.Event())
         try:
             async with asyncio.timeout(timeout_s):
                 await event.wait()
