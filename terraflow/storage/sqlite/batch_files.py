@@ -46,7 +46,7 @@ class BatchFiles:
         rows = self._database.read("find_batch_file", (file_id, tenant, application, now))
         if not rows:
             return None
-        _, _, _, sealed, raw_name, size, created_at, expires_at = rows[0]
+        sealed, raw_name, size, created_at, expires_at = rows[0]
         name = self._seal.open(bool(sealed), raw_name, _bound("name", tenant, file_id, 0))
         return BatchFile(
             id=file_id,

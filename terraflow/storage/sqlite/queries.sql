@@ -236,7 +236,7 @@ INSERT INTO batch_file_part (file, no, data) VALUES (?, ?, ?);
 UPDATE batch_file SET whole = 1 WHERE id = ?;
 
 -- name: find_batch_file
-SELECT id, tenant, application, sealed, name, size_bytes, created_at, expires_at FROM batch_file
+SELECT sealed, name, size_bytes, created_at, expires_at FROM batch_file
 WHERE id = ? AND tenant = ? AND application = ? AND expires_at > ? AND whole = 1;
 
 -- name: batch_file_part
