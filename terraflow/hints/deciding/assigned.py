@@ -13,7 +13,8 @@
 6. A match gives way to a less loaded replica when that costs less, in tokens to wait for and to prefill. Of a prefix
    that others were just sent with, a shared prompt, a token saved counts once, because the other replica will hold it
    from then on. Of one that nobody else has, a conversation, it counts sixteen times, as its next turns would move too.
-   A small difference moves neither, so that a burst of one prefix stays together.
+   A small difference moves neither, so that a burst of one prefix stays together. Nothing moves to a replica that is as
+   busy: why it ranks behind, as one whose engine is lost, is not this memory's to judge.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from terraflow.core.affinity import member_of, two_named
 from terraflow.hints.words import BLOCKS_MAX, Held, Scope, Tier
 
 REQUESTS_MAX = 4_096
@@ -183,14 +185,19 @@ class Assigned:
     # What follows from it
 
     def load(self, scope: Scope, replica: str, now: float) -> float:
-        """How busy a replica is, in tokens; see rule 5."""
-        load = self._loads.get((scope, replica))
+        """How busy a replica is, in tokens, a rank as its engine; see rule 5."""
+        load = self._loads.get((scope, replica)) or self._loads.get((scope, member_of(replica, self.members(scope))))
         return load.tokens + LATELY_WEIGHT * load.fade(now) if load is not None else 0.0
 
     def in_flight(self, scope: Scope, replica: str) -> int:
         """Requests that were sent there and have not ended."""
         load = self._loads.get((scope, replica))
         return load.requests if load is not None else 0
+
+    def named(self, scope: Scope, replicas: Sequence[str], known_by: bytes, now: float) -> str:
+        """The less loaded of the two that a prompt names, of one replica at least."""
+        first, second = two_named(replicas, known_by)
+        return self.lesser(scope, replicas[first], replicas[second], now)
 
     def lesser(self, scope: Scope, first: str, second: str, now: float) -> str:
         """The less loaded of two; the first when they are equal."""
@@ -230,15 +237,18 @@ class Assigned:
         best = matches[0]
         depth = DEPTHS[bisect_right(DEPTHS, min(best.blocks, len(hashes))) - 1] if best.blocks and hashes else 0
         holders = self._holders.get((scope, adapter), {})
-        sharing = holders.get(hashes[depth - 1], {}).get(best.replica, 0) if depth else 0
+        by = holders.get(hashes[depth - 1], {}) if depth else {}
+        sharing = by.get(member_of(best.replica, by), 0)
         worth, step = _SHARED if sharing >= SHARED_BY else _CONVERSATION
         longest = max(match.tokens for match in matches)
-        known = matches if any(match.replica == other for match in matches) else (*matches, Match(other, 0, 0))
+        others = matches if any(match.replica == other for match in matches) else (*matches, Match(other, 0, 0))
+        loads = [self.load(scope, match.replica, now) for match in others]
         costs = [
-            self.load(scope, match.replica, now) - worth * match.tokens + (step if match.tokens < longest else 0)
-            for match in known
+            (load - worth * match.tokens + (step if match.tokens < longest else 0), at)
+            for at, (match, load) in enumerate(zip(others, loads, strict=True))
+            if not at or load < loads[0]
         ]
-        return known[costs.index(min(costs))].replica
+        return others[min(costs)[1]].replica
 
     # Forgetting
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from terraflow.core.affinity import two_named
 from terraflow.core.reasons import Lookup
 from terraflow.hints.deciding.assigned import Match
 from terraflow.hints.deciding.look import Decision, Look, no_hint
@@ -169,9 +168,8 @@ def _affinity(replica: str, why: str) -> Decision:
 
 def _lesser(look: Look, assigned: Assigned) -> str:
     """Of the two replicas that the input names, the less loaded."""
-    given, serving = look.input, look.serving
-    first, second = two_named(serving, given.hashes[-1] if given.hashes else given.exact)
-    return assigned.lesser(look.scope, serving[first], serving[second], look.now)
+    given = look.input
+    return assigned.named(look.scope, look.serving, given.hashes[-1] if given.hashes else given.exact, look.now)
 
 
 def contracted(serving: Sequence[str], seed: bytes) -> str:

@@ -181,6 +181,26 @@ def test_a_shared_prompt_moves_when_waiting_costs_more_than_what_it_saves() -> N
     assert _preferred(memory, match) == "other"
 
 
+def test_a_match_that_ranks_first_stays_so_unless_another_is_less_busy() -> None:
+    """What ranks behind although it is longer may be of an engine that is lost, or on a disk."""
+    memory = Assigned()
+    matches = (Match("r1", 10, 160), Match("lost", 40, 640))
+    assert _preferred(memory, *matches) == "r1"
+    memory.sent(SCOPE, "", "r1", [b"else"], 100, 0.0)
+    memory.sent(SCOPE, "", "lost", [b"else"], 100, 0.0)
+    assert _preferred(memory, *matches) == "r1"
+    memory.sent(SCOPE, "", "r1", [b"else"], 1, 0.0)
+    assert _preferred(memory, *matches) == "lost"
+
+
+def test_a_rank_is_as_busy_as_the_engine_that_it_is_of() -> None:
+    memory = Assigned()
+    memory.join(SCOPE, ["r1", "r2", "r2/dp0"])
+    for replica in ("r1", "r2"):
+        memory.sent(SCOPE, "", replica, CHAIN, 1_000, 0.0)
+    assert [memory.load(SCOPE, name, 0.0) for name in ("r1/dp3", "r2/dp1", "r2/dp0", "r3/dp0")] == [1_000, 1_000, 0, 0]
+
+
 @pytest.mark.parametrize("blocks", [4, 40])
 def test_a_burst_of_one_prefix_does_not_scatter(blocks: int) -> None:
     """Forty requests, each with the prefix and a block of its own, before anything is reported."""
