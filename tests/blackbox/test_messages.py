@@ -1,5 +1,5 @@
-"""Anthropic's Messages over the wire: answers and streams of every kind of provider, what is sent on, and the codes
-that other files do not raise on every mouth."""
+"""Anthropic's Messages over the wire: answers and streams of every kind of provider, and the codes that other files do
+not raise on every mouth. What a model is sent of them: test_messages_sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tests.harness.mouths import MESSAGES
 from tests.harness.upstreams import COST, DONE, END, USED, Gate, Upstreams, answer, chunk, flow, text
 from tests.providers.vendor import Vendor, streams
 
-CARD = "4111 1111 1111 1111"
 SCHEMA: Json = {
     "type": "object",
     "properties": {"sum": {"type": "integer"}},
@@ -31,7 +30,6 @@ SCHEMA: Json = {
 GOOD, BAD = '{"sum": 5}', f'{{"sum": "{CANARY}"}}'
 TOOL: Json = {"name": "look_up", "input_schema": {"type": "object"}}
 CHAT_TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-MARK = {"type": "ephemeral"}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
 FLOWING_HEADERS = {"x-terraflow-request-id", "x-terraflow-capability"}
 EVENTS = [
@@ -61,8 +59,6 @@ def site(launch_shared: Launch, engine: Vendor, claude: Vendor) -> Site:
             purpose("plain", open_ai, tools=["look_up", "bash"]),
             purpose("thinks", other, tools=["look_up", "bash"]),
             purpose("simulated", sim("sims", {"text": "Certainly.", "chunks": 2}), tools=["look_up"]),
-            purpose("either", open_ai, other, fallback={"engine": ["claude"]}),
-            purpose("internal", sim("inside"), data_classes=["public", "internal"], sensitive_types=[]),
             purpose("cached", open_ai, response_cache={"ttl_s": 600}),
             purpose("repaired", sim("mends", *mends, *mends), output=rules),
             purpose("asked", open_ai, output={"requested_schema": True}),
@@ -94,8 +90,8 @@ def body(**fields: Any) -> Json:
     return {"max_tokens": 100, "messages": [{"role": "user", "content": f"Hello {CANARY}"}]} | fields
 
 
-def post(caller: Caller, workload: str, path: str = MESSAGES.path, **fields: Any) -> Any:
-    return caller.post(body(**fields), headers_of(workload), path)
+def post(caller: Caller, workload: str, **fields: Any) -> Any:
+    return caller.post(body(**fields), headers_of(workload), MESSAGES.path)
 
 
 def bodies(streamed: Streamed) -> list[Json]:
@@ -268,186 +264,6 @@ def test_parallel_calls_of_an_engine_stay_apart(caller: Caller, engine: Vendor) 
     assert starts == ["t0", "t1"]
     assert deltas == [(0, '{"n":0}'), (1, '{"n":1}')]
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
-
-
-# What is sent on.
-
-
-def test_what_anthropic_is_sent_is_what_the_caller_said(caller: Caller, claude: Vendor) -> None:
-    plain = {"type": "text", "media_type": "text/plain", "data": "a"}
-    asked: Json = {
-        "max_tokens": 2_000,
-        "system": [{"type": "text", "text": "be brief", "cache_control": MARK}],
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "look", "cache_control": MARK},
-                    {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
-                    {"type": "document", "source": plain, "title": "t", "context": "c", "cache_control": MARK},
-                    {"type": "document", "source": plain, "title": "t"},
-                    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
-                    {
-                        "type": "search_result",
-                        "source": "s",
-                        "title": "t",
-                        "content": [{"type": "text", "text": "found"}],
-                    },
-                ],
-            },
-            {
-                "role": "assistant",
-                "content": [
-                    THOUGHT,
-                    {"type": "redacted_thinking", "data": "x"},
-                    {"type": "text", "text": "so"},
-                    {"type": "tool_use", "id": "t", "name": "look_up", "input": {"a": 1}, "cache_control": MARK},
-                ],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "t",
-                        "content": [{"type": "text", "text": "no such thing"}],
-                        "is_error": True,
-                        "cache_control": MARK,
-                    },
-                    {"type": "text", "text": "and now?"},
-                ],
-            },
-        ],
-        "tools": [
-            TOOL | {"description": "d", "strict": True, "cache_control": MARK, "defer_loading": False},
-            {"type": "bash_20250124", "name": "bash"},
-        ],
-        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
-        "stop_sequences": ["END"],
-        "temperature": 1,
-        "top_p": 0.95,
-        "top_k": 5,
-        "metadata": {"user_id": "u-1"},
-        "service_tier": "standard_only",
-        "thinking": {"type": "enabled", "budget_tokens": 1_500},
-        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
-        "cache_control": MARK,
-    }
-    response = caller.post(asked, headers_of("thinks"), MESSAGES.path)
-    assert response.status_code == 200, response.text
-    sent = claude.requests[-1].body
-    result = asked["messages"][2]["content"][0]
-    result["content"] = "no such thing"
-    assert sent == asked | {"model": "claude-model"}
-
-
-def test_what_an_engine_is_sent_is_the_same_in_openais_words(caller: Caller, engine: Vendor) -> None:
-    use = {"type": "tool_use", "id": "t", "name": "look_up", "input": {"a": 1}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": "gone", "is_error": True, "cache_control": MARK}
-    turns = [
-        {"role": "user", "content": [{"type": "text", "text": "Hello", "cache_control": MARK}]},
-        {"role": "assistant", "content": [THOUGHT, use]},
-        {"role": "user", "content": [result]},
-    ]
-    response = post(
-        caller,
-        "plain",
-        system="be brief",
-        messages=turns,
-        tools=[TOOL],
-        tool_choice={"type": "any"},
-        thinking={"type": "enabled", "budget_tokens": 2_048},
-        max_tokens=3_000,
-    )
-    assert response.status_code == 200, response.text
-    sent = engine.requests[-1].body
-    function = {"name": "look_up", "arguments": '{"a":1}'}
-    called = {"id": "t", "type": "function", "function": function}
-    assert sent == {
-        "model": "engine-model",
-        "max_tokens": 3_000,
-        "messages": [
-            {"role": "system", "content": "be brief"},
-            {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
-            {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [called]},
-            {"role": "tool", "tool_call_id": "t", "content": "Error: gone"},
-        ],
-        "tools": [CHAT_TOOL],
-        "tool_choice": "required",
-        "reasoning_effort": "low",
-    }
-
-
-SEARCHED = {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "found"}]}
-
-
-def test_what_a_vendor_has_no_words_for_goes_to_one_that_has(caller: Caller, checks: Checks) -> None:
-    messages = [{"role": "user", "content": [SEARCHED]}]
-    response = post(caller, "either", messages=messages)
-    found = checks.raised(response)
-    assert found is Governed.PROVIDER_ERROR_RECOVERED
-    assert response.headers["x-terraflow-capability"] == "claude"
-    alone = post(caller, "plain", messages=messages)
-    facts = checks.refused(caller, alone, Governed.PROVIDER_REJECTED_REQUEST, detail="FIELD_NOT_SUPPORTED")
-    assert facts["details"] == {"fields": ["messages"]}
-
-
-def test_a_tool_that_anthropic_runs_is_told_to_nobody(caller: Caller, checks: Checks) -> None:
-    tool = {"type": "web_search_20250305", "name": "look_up", "max_uses": 1}
-    for workload in ("plain", "thinks"):
-        response = post(caller, workload, tools=[tool])
-        facts = checks.refused(caller, response, Governed.PROVIDER_REJECTED_REQUEST, detail="FIELD_NOT_SUPPORTED")
-        assert facts["details"] == {"fields": ["tools"]}
-
-
-def test_the_clients_own_headers_are_taken(site: Site, caller: Caller, checks: Checks) -> None:
-    head = {"anthropic-version": "2023-06-01", "anthropic-beta": "a,b", "x-api-key": caller.api_key}
-    response = caller.post(body(), headers_of("plain") | head, MESSAGES.path)
-    checks.answered(caller, response, capability="engine", cost=COST)
-
-
-# The class of what a request holds.
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"system": CARD},
-        {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": CARD}]}]},
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": CARD}}
-                    ],
-                }
-            ]
-        },
-        {"messages": [{"role": "assistant", "content": [THOUGHT | {"thinking": CARD}]}]},
-        {"messages": [{"role": "user", "content": [SEARCHED | {"title": CARD}]}]},
-        {"messages": [{"role": "user", "content": CARD[:9]}, {"role": "user", "content": CARD[9:]}]},
-        {"stop_sequences": [CARD]},
-        {"metadata": {"user_id": CARD}},
-        {"output_config": {"format": {"type": "json_schema", "schema": {"description": CARD}}}},
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-                    ],
-                }
-            ]
-        },
-    ],
-    ids=["system", "tool-result", "document", "thinking", "search", "split", "stop", "user", "schema", "image"],
-)
-def test_every_text_that_would_reach_a_model_is_scanned(fields: Json, caller: Caller, checks: Checks) -> None:
-    response = post(caller, "internal", **fields)
-    checks.refused(caller, response, Governed.DATA_CLASS_NOT_PERMITTED, detail="class")
-    assert CARD not in json.dumps(caller.evidence(response.headers["x-terraflow-request-id"]))
 
 
 # Codes whose scenarios are used up by one mouth.
