@@ -133,7 +133,7 @@ class RunningHints:
         internal = internal_routes(self.live, self.policies)
         for name, routes, host, port, guard in (
             ("http", public, settings.http_host, settings.http_port, None),
-            ("internal", internal, settings.internal_host, settings.internal_port, token.encode()),
+            ("internal", internal, settings.internal_host, settings.internal_port, token),
         ):
             listener = Listener(routes, host=host, port=port, token=guard)
             try:

@@ -5,6 +5,7 @@ Whatever is wrong with one of them is one line that names the setting and the fi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -13,7 +14,7 @@ from pathlib import Path
 from terraflow import __version__
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.keys import KeyUnusable, read_public_key
-from terraflow.app.opening import CannotStart, check_tls, naming, warn_if_open
+from terraflow.app.opening import CannotStart, check_tls, naming, read_token, warn_if_open
 from terraflow.hints.deciding.assigned import Assigned
 from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.feed.feeds import Feeds
@@ -30,7 +31,6 @@ from terraflow.hints.tokens.loaded import LoadedTokenizers, TokenizerFault, Toke
 from terraflow.ports.runtime import Clock
 
 NAMESPACE_KEY_BYTES_MIN = 32
-TOKEN_CHARACTERS_MIN = 16
 
 
 def lock_data_folder(settings: HintsSettings) -> int:
@@ -150,20 +150,15 @@ def read_namespace_key(settings: HintsSettings) -> bytes | None:
     return key
 
 
-def open_internal_token(settings: HintsSettings) -> str:
+def open_internal_token(settings: HintsSettings) -> bytes:
     """The bearer token of the internal listener; one in the data folder is made when it is not there.
 
     Raises CannotStart, KeyUnusable.
     """
     path = settings.token_path()
-    with naming("internal_token_file", path):
-        if settings.internal_token_file is None and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if settings.internal_token_file is None:
+        with naming("internal_token_file", path), contextlib.suppress(FileExistsError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
-        token = path.read_bytes().decode("ascii", "replace").strip()
-        warn_if_open("internal_token_file", path)
-    if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
-        raise KeyUnusable(f"internal_token_file: {path} must hold {TOKEN_CHARACTERS_MIN} or more printable characters")
-    return token
+    return read_token("internal_token_file", path)

@@ -143,12 +143,16 @@ def read_metrics_token(settings: Settings) -> bytes | None:
     """The token of those who may scrape, None when there is none. Raises CannotStart, KeyUnusable."""
     if settings.metrics_token_file is None:
         return None
-    path = Path(settings.metrics_token_file)
-    with naming("metrics_token_file", path):
+    return read_token("metrics_token_file", Path(settings.metrics_token_file))
+
+
+def read_token(setting: str, path: Path) -> bytes:
+    """The bearer token that we ask callers for. Raises CannotStart, KeyUnusable."""
+    with naming(setting, path):
         token = path.read_bytes().strip()
-        warn_if_open("metrics_token_file", path)
+        warn_if_open(setting, path)
     if _TOKEN.fullmatch(token) is None:
-        raise KeyUnusable(f"metrics_token_file: {path} must hold 16 to 512 printable characters without spaces")
+        raise KeyUnusable(f"{setting}: {path} must hold 16 to 512 printable characters without spaces")
     return token
 
 
