@@ -11,8 +11,10 @@ uvicorn's server accepts, ends TLS, counts connections and tasks, and stops; htt
    of what one read brought, `PIPELINE_MAX` requests at most wait.
 4. When the last answer is out before all was read, what the caller still sends is discarded for a moment, so that it
    can read the answer. A short rest of a body that nobody reads has `HEAD_S`.
-5. A half-closed connection is a caller that left.
-6. `Upgrade` is not heard: such a request is plain HTTP/1.1.
+5. What is left of an answer when it is complete has uvicorn's keep-alive time to be taken, whether the connection is
+   kept behind it or closed.
+6. A half-closed connection is a caller that left.
+7. `Upgrade` is not heard: such a request is plain HTTP/1.1.
 """
 
 from __future__ import annotations
@@ -126,17 +128,17 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _look(self) -> None:
         """Close a connection on which nothing has happened for the keep-alive time, or nothing yet for `HEAD_S`."""
-        left = float(self.timeout_keep_alive)
-        if (self._current is None or self._current.answered) and not self._in_head:
+        left, closing = float(self.timeout_keep_alive), self.transport.is_closing()
+        if closing or ((self._current is None or self._current.answered) and not self._in_head):
             left += self._idle_since - self.loop.time()
             if not self._told:
                 left = 0.0
-        if self.transport.is_closing() or (left <= 0 and self.transport.get_write_buffer_size()):
-            self.transport.abort()
-        elif left <= 0:
-            self.transport.close()
-        else:
+        if left > 0:
             self._idle_timer = self.loop.call_later(left, self._look)
+        elif closing or self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     # What the parser is fed.
 

@@ -314,6 +314,21 @@ def test_an_idle_connection_is_closed() -> None:
         assert 1.3 < time.monotonic() - begun < 8
 
 
+@pytest.mark.parametrize("lines", [(), ("Connection: close",)], ids=["kept", "closed behind it"])
+def test_a_whole_answer_has_the_keep_alive_time_to_be_taken(lines: tuple[str, ...]) -> None:
+    size = 20_000_000
+    with Edge(keep_alive_s=1) as edge, edge.connect() as slow, edge.connect() as never:
+        time.sleep(0.7)
+        slow.send(get(f"/whole/{size}", *lines))
+        never.send(get(f"/whole/{size}", *lines))
+        # Past the instant in which the connection is first looked at.
+        time.sleep(0.6)
+        assert len(slow.hear().body) == size
+        begun = time.monotonic()
+        until(lambda: not edge.state.connections and not edge.places.open)
+        assert time.monotonic() - begun < 3
+
+
 def test_a_request_that_runs_keeps_its_connection() -> None:
     with Edge(keep_alive_s=1) as edge, edge.connect() as caller:
         caller.send(get("/held"))

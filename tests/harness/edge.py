@@ -47,7 +47,7 @@ LENIENCIES = dict.fromkeys(
 
 class Answerer:
     """Says what it received. `/unread` answers without reading; `/held` waits until it is let go; `/stream/N/SIZE`
-    sends N events; `/broken` breaks its stream off; `/fails` raises."""
+    sends N events; `/whole/SIZE` replies with so many bytes; `/broken` breaks its stream off; `/fails` raises."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -74,6 +74,8 @@ class Answerer:
             except Stalled:
                 self.failed.append("Stalled")
                 wire.end_stream(b"too late")
+        elif name == "whole":
+            wire.reply(Reply(200, [], b"x" * int(numbers[0])))
         elif name == "broken":
             wire.start_stream(200, [], STREAM_S)
             await wire.send_event(b"begun")
