@@ -57,7 +57,7 @@ class CannotListen(Exception):
     """The address is not to be had; the message says which and why."""
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn, with a listener of our own, a word when it listens and a word when it stops to."""
 
     def __init__(
@@ -140,7 +140,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
     places = Places(
         _connections(settings), settings.connections_per_address_max, many_come_through(settings.trusted_proxies)
     )
-    server = _Server(_config(settings, parts), places, lambda: listening(url), draining)
+    server = Server(_config(settings, parts), places, lambda: listening(url), draining)
     try:
         await server.serve(sockets=[bound])
         await parts.batches.drained(settings.drain_s)
@@ -149,7 +149,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
         await parts.stop()
 
 
-async def _end_requests(server: _Server, parts: Parts) -> None:
+async def _end_requests(server: Server, parts: Parts) -> None:
     """Bring what has not finished in time to its recorded end: first its task ends, then every verb that it had called
     already. What cannot be recorded now is found by the next start."""
     tasks = set(server.server_state.tasks)

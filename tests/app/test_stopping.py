@@ -10,7 +10,7 @@ import uvicorn
 import uvloop
 
 from terraflow.app.peers import Places
-from terraflow.app.server import _Server
+from terraflow.app.server import Server
 from terraflow.gateway.http.wire import Reply, Wire
 
 ROUNDS = 8
@@ -52,7 +52,7 @@ async def stop_while_callers_come() -> int:
         bound.setblocking(False)
         port = bound.getsockname()[1]
         listening = asyncio.Event()
-        server = _Server(config, Places(1_000, 1_000, lambda _: False), listening.set, lambda: None)
+        server = Server(config, Places(1_000, 1_000, lambda _: False), listening.set, lambda: None)
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         await listening.wait()
         callers = [stack.enter_context(socket.socket()) for _ in range(CALLERS)]
