@@ -202,16 +202,3 @@ TABLE: dict[tuple[State, Input], Row] = {
     (_L, _I.RESTARTED):        Row((_D.RESTART, _D.OPEN, _D.ASK), _R),
 }
 # fmt: on
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram; rows that stay where they are are left out."""
-    arrows: dict[tuple[State, State], list[str]] = {}
-    for (state, happened), row in TABLE.items():
-        for then in (State.IN_SEQUENCE, State.STALE) if row.then is None else (row.then,):
-            if then is not state:
-                arrows.setdefault((state, then), []).append(happened.name.lower())
-    lines = ["stateDiagram-v2", "    [*] --> in_sequence"]
-    for (state, then), names in arrows.items():
-        lines.append(f"    {state.name.lower()} --> {then.name.lower()}: {', '.join(names)}")
-    return "\n".join(lines) + "\n"
