@@ -76,6 +76,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     t2_query_tokens: int = 0
 
 
+FULL_LOAD_REQUESTS = 256
+"""So many requests that run or wait at a replica are a pressure of 1."""
+
 PRESSURE_AGE_MAX_S = 30.0
 """Engines' metrics are read every few seconds: a pressure that is older tells fleets nothing of now."""
 

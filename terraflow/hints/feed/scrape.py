@@ -3,7 +3,7 @@
 1. Only the names of the tables are read; a line that is not understood is passed over.
 2. A page may speak of several data-parallel ranks (`engine` or `dp_rank`). Series of one rank are shards of the same
    numbers and their greatest counts; over ranks, requests and tokens add up, shares take the greatest.
-3. Pressure is (running + waiting) / 256, at most 1.
+3. Pressure is (running + waiting) / `FULL_LOAD_REQUESTS`, at most 1.
 4. The hit rate is that since the last page, from counters, and stays what it was while nothing was asked; SGLang gives
    it itself. Offload tokens are passed on as counted.
 5. A counter that goes back means that the engine has started again.
@@ -19,10 +19,9 @@ from collections.abc import Iterator
 import aiohttp
 import msgspec
 
-from terraflow.hints.words import Stats
+from terraflow.hints.words import FULL_LOAD_REQUESTS, Stats
 
 PAGE_BYTES_MAX = 4 << 20
-FULL_LOAD_REQUESTS = 256
 RANK_LABELS = ("dp_rank", "engine")
 
 # fmt: off

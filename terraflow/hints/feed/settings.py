@@ -16,6 +16,8 @@ Endpoint = Annotated[str, Meta(pattern="^(tcp|ipc|inproc)://.+", description="tc
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 Positive = Annotated[int, Meta(ge=1)]
 
+FRESH_S = 600.0
+
 
 class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One engine's event socket, and as which replica its blocks are written."""
@@ -48,8 +50,9 @@ class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The size of the engine's cache, to tell its use in bytes; engines give a share."""
     heartbeat_s: Seconds = 10.0
     """An engine without a connection and an event for two of these is lost, and degraded, whatever its metrics say."""
-    fresh_s: Seconds = 600.0
-    """How often what an engine still holds is told again: a third of the TTL, so that it never runs out."""
+    fresh_s: Seconds = FRESH_S
+    """How often what an engine still holds is told again, so that it never runs out of its TTL: a third of the
+    service's own. A tenant whose `evictionTTL` is shorter needs a third of that."""
     scrape_interval_s: Seconds = 5.0
     """How often the metrics page is read."""
     replay_timeout_s: Seconds = 2.0

@@ -20,16 +20,14 @@ from terraflow.hints.deciding.assigned import Assigned
 from terraflow.hints.deciding.look import Grounds, never
 from terraflow.hints.deciding.lookup import decide_lookup
 from terraflow.hints.deciding.question import Query
+from terraflow.hints.feed.settings import FRESH_S
 from terraflow.hints.index.index import Index
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.trace import BLOCK_TOKENS, TraceRequest
-from terraflow.hints.words import FLEET_SHARE_MIN, Entry, Report, Scope, Stats, Tier
+from terraflow.hints.words import FLEET_SHARE_MIN, FULL_LOAD_REQUESTS, Entry, Report, Scope, Stats, Tier
 
 SCOPE = Scope("replay", "trace", "mooncake-512")
 PRESSURE_EVERY_S = 5.0
-PRESSURE_REQUESTS = 256
-KEPT_FRESH_S = 600.0
-"""A third of the TTL."""
 SWEEP_ENTRIES = 200
 
 
@@ -95,14 +93,14 @@ class Hinted:
         while self._pressure_at <= now:
             at, self._pressure_at = self._pressure_at, self._pressure_at + PRESSURE_EVERY_S
             for replica, busy in enumerate(self._fleet.in_flight):
-                self._index.ingest(self._report(replica, (), Stats(pressure=min(1.0, busy / PRESSURE_REQUESTS))), at)
+                self._index.ingest(self._report(replica, (), Stats(pressure=min(1.0, busy / FULL_LOAD_REQUESTS))), at)
         while self._told and self._told[0][0] <= now:
             at, apply = self._told.popleft()
             apply(at)
         for replica, held in enumerate(self._held):
             old = []
             for key, (told_at, _) in held.items():
-                if told_at > now - KEPT_FRESH_S:
+                if told_at > now - FRESH_S:
                     break
                 old.append(key)
             if old:
