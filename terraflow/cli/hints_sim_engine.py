@@ -6,7 +6,6 @@ Exit codes: 0 ended as told, 2 cannot be: what was asked is no engine, or a port
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import os
@@ -125,6 +124,8 @@ def _pair(option: str, said: str, number: type[_Number]) -> tuple[str, _Number]:
 
 
 def _serve(engine: Engine) -> None:
+    import asyncio
+
     import uvloop
     import zmq
 

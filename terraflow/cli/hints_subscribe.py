@@ -9,7 +9,6 @@ Exit codes: 0 ended as told, 2 cannot be: an option or a file that is none.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import sys
@@ -163,6 +162,8 @@ def _check_pem(ca: bytes | None, ca_file: Path | None, cert_file: Path | None, k
 async def _run(
     settings: FeedSettings, target: Target, blocks_max: int, interval_s: float | None, as_json: bool
 ) -> None:
+    import asyncio
+
     from terraflow import __version__
     from terraflow.cli.hints_subscribe_lines import counted, show, write_changes
     from terraflow.hints.feed.feeds import Feeds
