@@ -10,44 +10,20 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from pydantic import BaseModel
 
 from terraflow.core.reasons import Governed, ModelApi, reason
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
-from tests.harness.bundle import Json, limit, purpose, remote, sim
+from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
 from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended, event
 from tests.harness.mouths import MESSAGES
 from tests.harness.upstreams import DONE, END, USED, Gate, Upstreams, answer, completion, flow, held, says, text
+from tests.harness.vendor_clients import ASKED, PARAMETERS, POOR, Total, Wire, scripted, weather_call
 from tests.providers.vendor import Vendor, streams
 
-PARAMETERS: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL: Any = {"name": "weather", "input_schema": PARAMETERS}
-ASKED: Any = [{"role": "user", "content": f"Hello {CANARY}"}]
-
-
-def _call(number: int, city: str) -> Json:
-    function = {"name": "weather", "arguments": json.dumps({"city": city})}
-    return {"id": f"call_{number}", "type": "function", "function": function}
-
-
-class Total(BaseModel):
-    """What a caller wants an answer to be."""
-
-    total: int
-    items: list[str]
-
-
-class Wire:
-    """How often the client really asked."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-
-    def sent(self, _: Any) -> None:
-        self.requests += 1
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +38,12 @@ def claude(upstreams: Upstreams) -> Vendor:
 
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch, vendor: Vendor, claude: Vendor) -> Site:
-    down: Json = {"fail": "authentication"}
-    schema: Json = {"requested_schema": True}
     return launch_shared(
         bundle.document(
             purpose("plain", remote("engine", vendor.port), tools=["weather"]),
             purpose("thinks", anthropic_at("claude", claude.port), tools=["weather"]),
-            purpose("calls", sim("caller"), tools=["weather"]),
-            purpose("extract", sim("extracts"), output=schema),
-            purpose("garbles", sim("cannot", {"text": "no JSON"}), output=schema),
-            purpose("once", sim("one"), requests_per_minute=1),
-            purpose("poor", sim("two")),
-            purpose("down", sim("fails", down, down, {})),
-            purpose("filtered", sim("filters", {"fail": "content_filtered"})),
-            purpose("keyed", sim("three"), require_idempotency=True),
-            budgets=[limit("workload", "poor", "hour", "0.000001")],
+            *scripted(),
+            budgets=POOR,
         ),
         health_faults_max=10_000,
         heartbeat_s=1,
@@ -164,7 +131,7 @@ def test_thinking_and_a_call_are_streamed_and_go_back_as_they_came(client: anthr
 
 
 def test_tools_called_in_parallel_and_their_results(client: anthropic.Anthropic, vendor: Vendor) -> None:
-    calls = [_call(0, "Pune"), _call(1, "Oslo")]
+    calls = [weather_call(0, "Pune"), weather_call(1, "Oslo")]
     vendor.replies[:] = [says(200, completion(None, finish_reason="tool_calls", tool_calls=calls))]
     first = client.messages.create(model="plain", max_tokens=50, messages=ASKED, tools=[TOOL])
     uses = [block for block in first.content if block.type == "tool_use"]
@@ -196,7 +163,7 @@ def test_the_tool_runner_goes_on_without_a_thread(client: anthropic.Anthropic, v
         """What it is like outside."""
         return f"35 °C in {city}"
 
-    calls = says(200, completion(None, finish_reason="tool_calls", tool_calls=[_call(0, "Pune")]))
+    calls = says(200, completion(None, finish_reason="tool_calls", tool_calls=[weather_call(0, "Pune")]))
     vendor.replies[:] = [calls] * (len(vendor.requests) + 1) + [answer("Warm there.")]
     runner = client.beta.messages.tool_runner(model="plain", max_tokens=50, messages=ASKED, tools=[weather])
     assert [block.text for block in runner.until_done().content if block.type == "text"] == ["Warm there."]

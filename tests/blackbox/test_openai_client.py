@@ -7,48 +7,23 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import openai
 import pytest
-from pydantic import BaseModel
 
 from terraflow.core.reasons import Governed, ModelApi
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
-from tests.harness.bundle import Json, limit, purpose, remote, sim
+from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
 from tests.harness.upstreams import DONE, END, USED, Upstreams, answer, completion, flow, says, text
+from tests.harness.vendor_clients import ASKED, PARAMETERS, POOR, Total, Wire, scripted, weather_call
 from tests.providers.vendor import Vendor
 
-PARAMETERS: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
-ASKED: Any = [{"role": "user", "content": f"Hello {CANARY}"}]
 
 
-def _call(number: int, city: str) -> Json:
-    function = {"name": "weather", "arguments": json.dumps({"city": city})}
-    return {"id": f"call_{number}", "type": "function", "function": function}
-
-
-CALLS = [_call(0, "Pune"), _call(1, "Oslo")]
-
-
-class Total(BaseModel):
-    """What a caller wants an answer to be."""
-
-    total: int
-    items: list[str]
-
-
-class Wire:
-    """How often the client really asked."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-
-    def sent(self, _: httpx2.Request) -> None:
-        self.requests += 1
+CALLS = [weather_call(0, "Pune"), weather_call(1, "Oslo")]
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +34,11 @@ def vendor(upstreams: Upstreams) -> Vendor:
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch, vendor: Vendor) -> Site:
     engine = remote("engine", vendor.port)
-    down: Json = {"fail": "authentication"}
-    schema: Json = {"requested_schema": True}
     return launch_shared(
         bundle.document(
             purpose("plain", engine, tools=["weather"]),
-            purpose("calls", sim("caller"), tools=["weather"]),
-            purpose("extract", sim("extracts"), output=schema),
-            purpose("garbles", sim("cannot", {"text": "no JSON"}), output=schema),
-            purpose("once", sim("one"), requests_per_minute=1),
-            purpose("poor", sim("two")),
-            purpose("down", sim("fails", down, down, {})),
-            purpose("filtered", sim("filters", {"fail": "content_filtered"})),
-            purpose("keyed", sim("three"), require_idempotency=True),
-            budgets=[limit("workload", "poor", "hour", "0.000001")],
+            *scripted(),
+            budgets=POOR,
         ),
         health_faults_max=10_000,
     )

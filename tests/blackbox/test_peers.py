@@ -26,7 +26,7 @@ what, those without a file are here.
 | an unknown price is 0 | test_policy, the case `unpriced` |
 | cached tokens counted twice or not at all | `test_cached_tokens_are_counted_once`, test_messages |
 | fallbacks escape the budget | test_money `test_a_fallback_that_the_budget_cannot_pay_…` |
-| surfaces that nobody scans | `test_no_surface_is_left_unscanned`, test_door, test_messages |
+| surfaces that nobody scans | `test_no_surface_is_left_unscanned`, test_door, test_messages_sent |
 | caches that cross tenants or ignore the format | `test_a_cache_is_one_tenants_and_one_formats` |
 | revoked keys that live on | test_reads `test_a_revoked_key_ends_at_once` |
 | keys in logs and errors | conftest `launcher`, after every test |
