@@ -63,12 +63,23 @@ def chained(ids: list[int], size: int) -> list[bytes]:
     return found
 
 
+class Given(NamedTuple):
+    """What step 4 finds: a chain, else an exact hash, which may be empty; and how many tokens the request has."""
+
+    chain: list[bytes] | None
+    counts: list[int]
+    exact: bytes
+    tokens: int
+    echo: list[int]
+
+
+def _well_formed(query: Query) -> bool:
+    return len(query.block_hashes) == len(query.block_token_counts) and b"" not in query.block_hashes
+
+
 def plain_lookup(query: Query, world: World, now: float, late: bool) -> Told:
     """The answer; the model's own index is credited."""
     policy = world.policies.policy(query.tenant)
-    hashes, counts = list(query.block_hashes), list(query.block_token_counts)
-    well_formed = len(hashes) == len(counts) and b"" not in hashes
-
     # 1
     if query.tenant == PROBE or query.foreign:
         return Told("NO_HINT", [], [], "")
@@ -76,87 +87,110 @@ def plain_lookup(query: Query, world: World, now: float, late: bool) -> Told:
     if late:
         return Told("TIMEOUT", [], [], "")
     # 3
-    if policy.require_chain and not (len(hashes) > 0 and well_formed):
+    if policy.require_chain and not (len(query.block_hashes) > 0 and _well_formed(query)):
         return Told("POLICY_REQUIRES_CHAIN", [], [], "")
     # 4
-    echo: list[int] = []
-    has_chain = len(hashes) > 0 or len(counts) > 0
-    exact, said = query.prefix_hash, query.prefix_token_count
-    chain: list[bytes] | None = None
-    if has_chain and policy.chain_matching:
-        if not well_formed:
-            return Told("NO_HINT", [], [], "")
-        chain = hashes
-    elif exact == b"" and (query.token_ids or query.prompt_text):
-        if query.token_ids:
-            ids = list(query.token_ids)
-        else:
-            found = world.tokenize(query.model, query.prompt_text)
-            if not found:
-                return Told("NO_HINT", [], [], "")
-            ids = echo = found
-        derived = chained(ids, world.block_tokens)
-        if not derived:
-            return Told("NO_HINT", [], echo, "")
-        if policy.chain_matching:
-            chain, counts = derived, [world.block_tokens] * len(derived)
-        exact, said = derived[-1], world.block_tokens * len(derived)
-    elif exact == b"" and has_chain:
-        return Told("NO_HINT", [], [], "")
+    given = _given(query, policy.chain_matching, world)
+    if isinstance(given, Told):
+        return given
     # 5
-    request_tokens = sum(counts) if chain is not None else said
-    short = policy.minimum_prefix_tokens > 0 and request_tokens < policy.minimum_prefix_tokens
+    short = policy.minimum_prefix_tokens > 0 and given.tokens < policy.minimum_prefix_tokens
     if short and not policy.affinity:
-        return Told("NO_HINT", [], echo, "")
+        return Told("NO_HINT", [], given.echo, "")
     # 6
     if query.tenant == "" or query.model == "" or query.scheme == "":
-        return Told("NO_HINT", [], echo, query.adapter)
-    scope = Scope(query.tenant, query.model, query.scheme)
-    index = world.index
-    serving = sorted(index.replicas(scope, now))
-    held: list[Held] = []
-    if chain is not None:
-        held = index.chain(scope, query.adapter, chain, counts, now)
-    elif exact != b"":
-        held = index.exact(scope, query.adapter, exact, now)
-    share = world.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
-    held = [one for one in held if one.tokens > 0 and not one.tokens < share * request_tokens]
-    scored = sorted(
-        (_score(one, held, len(serving), query, world, now) for one in held), key=lambda row: (-row[1], row[0])
-    )
+        return Told("NO_HINT", [], given.echo, query.adapter)
+    serving = sorted(world.index.replicas(Scope(query.tenant, query.model, query.scheme), now))
+    held = _held(given, query, world, now)
     # 7
-    was_hit = len(scored) > 0
-    kept = [row for row in scored if row[2] >= policy.minimum_matched_tokens]
-    if kept and policy.routing_floor_score > 0 and kept[0][1] < f32(policy.routing_floor_score):
-        kept = []
-    if kept and not short:
-        run = {one.replica: one.blocks for one in held}
-        lfu = policy.eviction is Eviction.LFU
-        for row in kept if lfu else kept[:1]:
-            keys = chain[: run[row[0]]] if chain is not None else [exact]
-            index.credit(scope, query.adapter, keys, row[0], now)
-        return Told("PREFIX_MATCH", kept, echo, query.adapter)
+    kept = [] if short else _matches(held, len(serving), query, world, now)
+    if kept:
+        _credit(kept, held, given, query, world, now)
+        return Told("PREFIX_MATCH", kept, given.echo, query.adapter)
     # 8
-    if not was_hit and chain is None and policy.tenant_hot and not short:
+    if not held and given.chain is None and policy.tenant_hot and not short:
         hot = _tenant_hot(serving, query, world, now)
         if hot:
-            return Told("TENANT_HOT", hot, echo, query.adapter)
+            return Told("TENANT_HOT", hot, given.echo, query.adapter)
     # 9
-    known = index.known(query.tenant, query.model, query.scheme, now)
-    told = {
-        Known.NOTHING: "NO_HINT",
-        Known.OTHER_TENANTS: "UNKNOWN_TENANT",
-        Known.OTHER_MODELS: "UNKNOWN_MODEL",
-        Known.OTHER_SCHEMES: "UNKNOWN_HASH_SCHEME",
-    }.get(known)
-    if told is not None:
-        return Told(told, [], echo, query.adapter)
+    unknown = UNKNOWN.get(world.index.known(query.tenant, query.model, query.scheme, now))
+    if unknown is not None:
+        return Told(unknown, [], given.echo, query.adapter)
     # 10
-    seed = b"".join(struct.pack(">I", len(one)) + one for one in chain) if chain else exact
-    if not policy.affinity or not well_formed or seed == b"" or not serving:
-        return Told("NO_HINT", [], echo, query.adapter)
+    seed = b"".join(struct.pack(">I", len(one)) + one for one in given.chain) if given.chain else given.exact
+    if not policy.affinity or not _well_formed(query) or seed == b"" or not serving:
+        return Told("NO_HINT", [], given.echo, query.adapter)
     first = struct.unpack(">Q", hashlib.sha256(seed).digest()[:8])[0] % len(serving)
-    return Told("AFFINITY_HINT", [(serving[first], 0.0, 0, 0.0, 0)], echo, query.adapter)
+    return Told("AFFINITY_HINT", [(serving[first], 0.0, 0, 0.0, 0)], given.echo, query.adapter)
+
+
+UNKNOWN = {
+    Known.NOTHING: "NO_HINT",
+    Known.OTHER_TENANTS: "UNKNOWN_TENANT",
+    Known.OTHER_MODELS: "UNKNOWN_MODEL",
+    Known.OTHER_SCHEMES: "UNKNOWN_HASH_SCHEME",
+}
+"""Step 9."""
+
+
+def _given(query: Query, chain_matching: bool, world: World) -> Given | Told:
+    """Step 4."""
+    hashes, counts = list(query.block_hashes), list(query.block_token_counts)
+    has_chain = len(hashes) > 0 or len(counts) > 0
+    if has_chain and chain_matching:
+        if not _well_formed(query):
+            return Told("NO_HINT", [], [], "")
+        return Given(hashes, counts, query.prefix_hash, sum(counts), [])
+    if query.prefix_hash != b"" or not (query.token_ids or query.prompt_text):
+        if query.prefix_hash == b"" and has_chain:
+            return Told("NO_HINT", [], [], "")
+        return Given(None, [], query.prefix_hash, query.prefix_token_count, [])
+    echo: list[int] = []
+    ids = list(query.token_ids)
+    if not ids:
+        found = world.tokenize(query.model, query.prompt_text)
+        if not found:
+            return Told("NO_HINT", [], [], "")
+        ids = echo = found
+    derived = chained(ids, world.block_tokens)
+    if not derived:
+        return Told("NO_HINT", [], echo, "")
+    tokens = world.block_tokens * len(derived)
+    if not chain_matching:
+        return Given(None, [], derived[-1], tokens, echo)
+    return Given(derived, [world.block_tokens] * len(derived), derived[-1], tokens, echo)
+
+
+def _held(given: Given, query: Query, world: World, now: float) -> list[Held]:
+    """Who holds anything of the input, and enough of it to be a match at all."""
+    scope = Scope(query.tenant, query.model, query.scheme)
+    held: list[Held] = []
+    if given.chain is not None:
+        held = world.index.chain(scope, query.adapter, given.chain, given.counts, now)
+    elif given.exact != b"":
+        held = world.index.exact(scope, query.adapter, given.exact, now)
+    policy = world.policies.policy(query.tenant)
+    share = world.share_min if policy.minimum_matched_share is None else policy.minimum_matched_share
+    return [one for one in held if one.tokens > 0 and not one.tokens < share * given.tokens]
+
+
+def _matches(held: list[Held], replicas: int, query: Query, world: World, now: float) -> list[Row]:
+    """Step 7: best first, and what the floors leave of it."""
+    policy = world.policies.policy(query.tenant)
+    scored = sorted((_score(one, held, replicas, query, world, now) for one in held), key=lambda row: (-row[1], row[0]))
+    kept = [row for row in scored if row[2] >= policy.minimum_matched_tokens]
+    if kept and policy.routing_floor_score > 0 and kept[0][1] < f32(policy.routing_floor_score):
+        return []
+    return kept
+
+
+def _credit(kept: list[Row], held: list[Held], given: Given, query: Query, world: World, now: float) -> None:
+    """One to each key of who is in the answer under LFU, else of the best alone."""
+    run = {one.replica: one.blocks for one in held}
+    lfu = world.policies.policy(query.tenant).eviction is Eviction.LFU
+    for row in kept if lfu else kept[:1]:
+        keys = given.chain[: run[row[0]]] if given.chain is not None else [given.exact]
+        world.index.credit(Scope(query.tenant, query.model, query.scheme), query.adapter, keys, row[0], now)
 
 
 def _pressure(query: Query, world: World, replica: str, now: float) -> float:
