@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from terraflow.ports.store import Claimed, Erased, Held, Reserved, Settlement, StoreUnavailable
@@ -93,6 +94,20 @@ async def test_a_failed_commit_is_not_tried_again_and_everything_is_reopened(tmp
     assert len(await store.find_entries("acme", "app", noted)) == 1
     leaves = [leaf for r in (kept, lost, noted) for leaf in await store.find_entries("acme", "app", r)]
     assert sorted(leaf.index for leaf in leaves) == list(range(len(leaves)))
+    await store.close()
+
+
+async def test_a_value_that_no_column_takes_fails_its_verb_alone(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, clock=SetClock(), connect=disk.connect)
+    good, bad = entry(request_id()), msgspec.structs.replace(entry(request_id()), application=object())
+    opened = disk.opened
+    kept = asyncio.create_task(store.begin([good], None))
+    with pytest.raises((sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+        await store.begin([bad], None)
+    assert await kept == Reserved()
+    assert await store.begin([entry(request_id())], None) == Reserved()
+    assert disk.opened == opened, "the database is well"
     await store.close()
 
 
