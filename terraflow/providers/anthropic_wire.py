@@ -33,28 +33,25 @@ FINISHES = {
 SERVICE_TIERS = {said: used for used, said in TIERS_USED.items()}
 
 
-class CharLocation(msgspec.Struct, tag_field="type", tag="char_location"):
+class _InDocument(msgspec.Struct, kw_only=True):
     cited_text: str
     document_index: _Index
+    document_title: str | None = None
+
+
+class CharLocation(_InDocument, tag_field="type", tag="char_location", kw_only=True):
     start_char_index: int
     end_char_index: int
-    document_title: str | None = None
 
 
-class PageLocation(msgspec.Struct, tag_field="type", tag="page_location"):
-    cited_text: str
-    document_index: _Index
+class PageLocation(_InDocument, tag_field="type", tag="page_location", kw_only=True):
     start_page_number: int
     end_page_number: int
-    document_title: str | None = None
 
 
-class BlockLocation(msgspec.Struct, tag_field="type", tag="content_block_location"):
-    cited_text: str
-    document_index: _Index
+class BlockLocation(_InDocument, tag_field="type", tag="content_block_location", kw_only=True):
     start_block_index: int
     end_block_index: int
-    document_title: str | None = None
 
 
 class SearchResultLocation(msgspec.Struct, tag_field="type", tag="search_result_location"):

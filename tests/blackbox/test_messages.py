@@ -194,9 +194,9 @@ CITATION = {
     "type": "page_location",
     "cited_text": "a",
     "document_index": 0,
+    "document_title": "t",
     "start_page_number": 1,
     "end_page_number": 2,
-    "document_title": "t",
 }
 ASKS_TO_CITE: list[Json] = [
     {
