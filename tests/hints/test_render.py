@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,4 +159,8 @@ def test_any_body_is_parsed_or_refused_and_loses_nothing(body: str) -> None:
 
 
 def test_tenant_and_template_cannot_be_shifted_into_each_other() -> None:
-    assert framed("ab", "c", "", "") != framed("a", "bc", "", "")
+    (template,) = policies("a", ()).templates.values()
+    other = Policies(templates={"me/chat": msgspec.structs.replace(template, ref="me/chat")})
+    found = render_template("acme/chat", {}, "x", policies("a", ())), render_template("me/chat", {}, "xac", other)
+    assert found[0].prompt == found[1].prompt
+    assert found[0].stable_prefix_hash != found[1].stable_prefix_hash
