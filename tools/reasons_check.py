@@ -161,14 +161,19 @@ def seen_everywhere(
 def seen_by_tests_that_exist(raised_by: Mapping[str, str], root: Path, listed: str = RAISED_BY) -> Iterator[str]:
     """Findings of rules 2 and 6 about the tests that a list names, by pytest's ids: a file, the classes and the
     function in it, and parameters in brackets."""
+    defined: dict[str, set[str]] = {}
     for name, test in sorted(raised_by.items()):
         path, _, inside = test.partition("::")
         function = inside.partition("[")[0].rpartition("::")[2]
-        file = root / path
-        tree = ast.parse(file.read_text() if path.startswith("tests/") and file.is_file() else "")
-        defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
-        if function not in defined:
+        if path not in defined:
+            defined[path] = _functions(root / path) if path.startswith("tests/") else set()
+        if function not in defined[path]:
             yield f"{listed}: {name} names {test}, which does not exist (run the whole suite: make test)"
+
+
+def _functions(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text() if file.is_file() else "")
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def spelled(sources: Mapping[str, ast.Module], root: Path) -> Iterator[str]:
