@@ -11,18 +11,12 @@ import pytest
 
 from terraflow.hints.index.said import Change, TenantRule
 from terraflow.hints.words import Entry, Report, Scope, Stats
-from tests.hints.index.both import MODULES
 from tests.hints.model import Model
 
 TENANTS, MODELS, SCHEMES, ADAPTERS = ("t1", "t2"), ("m1", "m2"), ("s1", "s2"), ("", "lora")
 REPLICAS = ("r1", "r2", "r3")
 HASHES = [bytes([i]) * 8 for i in range(10)] + [bytes([i]) * 32 for i in range(3)] + [b"z", b"y" * 70, b"x" * 64]
 TTL_S = 60.0
-
-
-@pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return MODULES[request.param]
 
 
 class History:

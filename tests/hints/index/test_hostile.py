@@ -12,17 +12,11 @@ import pytest
 from terraflow.hints.index import register
 from terraflow.hints.index.said import Change, Piece, Row, TenantRule
 from terraflow.hints.words import Entry, Report, Scope, Stats
-from tests.hints.index.both import MODULES
 
 SCOPE = Scope("t", "m", "s")
 NOW = 1000.0
 FIRST = float(1 << 40)
 """The first place in the order of arrival."""
-
-
-@pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return MODULES[request.param]
 
 
 def report(hashes: list[bytes], **changes: Any) -> Report:

@@ -11,16 +11,10 @@ import pytest
 
 from terraflow.hints.index.said import Change, Kind, TenantRule
 from terraflow.hints.words import Entry, Known, Report, Scope, Stats
-from tests.hints.index.both import MODULES
 
 SCOPE = Scope("t", "m", "s")
 NOW = 1000.0
 TTL_S = 100.0
-
-
-@pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return MODULES[request.param]
 
 
 def blocks(count: int, start: int = 0) -> list[bytes]:
