@@ -1,4 +1,4 @@
-"""How many blocks a second a feed brings from bytes into the index: decoding, mapping and ingest, on one core.
+"""How many blocks a second a feed brings from bytes into the live hints: decoding, mapping and ingest, on one core.
 
     python -m bench.hints_feed [--quick]
 
@@ -17,11 +17,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bench.report import number, table
+from terraflow.app.runtime import SystemClock
+from terraflow.hints.deciding.look import Grounds
 from terraflow.hints.events.steps import ended
 from terraflow.hints.feed.mapping import Mapping as Blocks
 from terraflow.hints.feed.source import Source, read_frame
 from terraflow.hints.index.index import Index
-from terraflow.hints.words import Report, Scope, Stats
+from terraflow.hints.live import LiveHints
+from terraflow.hints.words import Scope
 
 FIGURE = 200_000
 BLOCKS = 200_000
@@ -30,40 +33,6 @@ BLOCK_TOKENS = 16
 CASES = ((512, 1, True), (32, 1, True), (8, 4, True), (1, 64, False))
 """Blocks an event, events a batch, and whether the figure is asked of it."""
 NAMES = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name")
-
-
-class IndexSink:
-    """The index, without a clock."""
-
-    def __init__(self) -> None:
-        self.index = Index()
-
-    def ingest(self, report: Report) -> object:
-        """Into the index."""
-        return self.index.ingest(report, 1.0)
-
-    def evict_many(self, scope: Scope, replica: str, adapter: str | None, hashes: Sequence[bytes]) -> object:
-        """Out of the index."""
-        return self.index.evict_many(scope, replica, adapter, list(hashes), 1.0)
-
-    def clear(self, tenant: str, model: str, replica: str) -> object:
-        """Out of the index, all of it."""
-        return self.index.clear(tenant, model, replica, 1.0)
-
-    def degrade(self, tenant: str, model: str, replica: str) -> None:
-        """Marked in the index."""
-        self.index.degrade(tenant, model, replica, 1.0)
-
-    def heal(self, tenant: str, model: str, replica: str) -> None:
-        """Unmarked in the index."""
-        self.index.heal(tenant, model, replica)
-
-    def stats(self, tenant: str, model: str, replica: str, stats: Stats) -> None:
-        """Into the index."""
-        self.ingest(Report(replica=replica, model=model, tenant=tenant, scheme="", stats=stats))
-
-    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
-        """No topology asks here."""
 
 
 def payloads(blocks: int, together: int, events: int) -> list[bytes]:
@@ -86,7 +55,8 @@ def payloads(blocks: int, together: int, events: int) -> list[bytes]:
 def rate(blocks: int, together: int, events: int) -> float:
     """Blocks a second of CPU time."""
     sent = payloads(blocks, together, events)
-    source = Source(IndexSink(), SCOPE, "engine", mapping=Blocks(blocks_max=blocks * 2))
+    live = LiveHints(Grounds(index=Index()), SystemClock())
+    source = Source(live, SCOPE, "engine", mapping=Blocks(blocks_max=blocks * 2))
     began = time.process_time()
     for sequence, payload in enumerate(sent):
         ended(source.steps(source.stream.live(read_frame(sequence, payload))))
