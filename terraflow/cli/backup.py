@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from terraflow.cli.ending import end
 from terraflow.cli.progress import Progress
 
 
@@ -41,13 +41,13 @@ def command(
                 settings, out, SystemClock(), progress, with_keys=with_keys, with_answers=not without_answers
             )
     except BadSettings as bad:
-        _fail(str(bad), 2)
+        end("backup", str(bad), 2)
     except (OutNotEmpty, DatabaseMissing) as wrong:
-        _fail(f"{wrong}: name another folder", 2)
+        end("backup", f"{wrong}: name another folder", 2)
     except (BackupDamaged, DatabaseUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 1)
+        end("backup", str(trouble), 1)
     except OSError as trouble:
-        _fail(f"cannot use {trouble.filename or out}: {trouble.strerror}", 1)
+        end("backup", f"cannot use {trouble.filename or out}: {trouble.strerror}", 1)
     if as_json:
         print(json.dumps({"out": str(out), **msgspec.to_builtins(done)}))
         return
@@ -58,8 +58,3 @@ def command(
     for name in done.elsewhere:
         print(f"Not in the data folder, so not copied: {name}")
     print("To restore it, see docs/operating/backup.md.")
-
-
-def _fail(said: str, code: int) -> NoReturn:
-    print(f"terraflow backup: {said}", file=sys.stderr)
-    raise typer.Exit(code)

@@ -55,7 +55,7 @@ def command(
     """Make the starter workspace and serve it; the first line printed is JSON: base_url, api_key, console_url,
     username, password, public_key."""
     from terraflow.app.settings import BadSettings, environment, load_settings
-    from terraflow.cli.starting import end
+    from terraflow.cli.ending import end
 
     with contextlib.ExitStack() as held:
         folder = data
@@ -84,7 +84,8 @@ def _serve(settings: Settings, replicas: list[dict[str, Any]], *, temporary: boo
     from terraflow.app.demo import DemoAnswers, NoDemoFolder, make_workspace, public_log_key
     from terraflow.app.keys import KeyUnusable
     from terraflow.app.opening import CannotStart
-    from terraflow.cli.starting import end, run
+    from terraflow.cli.ending import end
+    from terraflow.cli.starting import run
 
     try:
         api_key = make_workspace(settings, bench=bench, replicas=replicas)

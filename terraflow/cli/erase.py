@@ -6,11 +6,12 @@ Evidence is never erased: it holds no content.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.storage.sqlite.tools import Tools
@@ -39,7 +40,7 @@ def command(
     from terraflow.storage.sqlite.tools import DatabaseMissing, open_tools
 
     if [request is not None, older_than is not None, expired].count(True) != 1:
-        _fail("say which answers: one of --request ID, --older-than AGE, --expired", 2)
+        end("erase", "say which answers: one of --request ID, --older-than AGE, --expired", 2)
     now = SystemClock().now()
     before = None if older_than is None else Instant(now - parse_age_s(older_than) * MICRO)
     try:
@@ -48,15 +49,17 @@ def command(
             erased, gone = tools.erase(now=now, tenant=tenant, request_id=request, before=before)
             why = None if erased.answers else _why_none(tools, request, tenant)
     except (BadSettings, DatabaseMissing) as bad:
-        _fail(str(bad), 2)
+        end("erase", str(bad), 2)
     except (DatabaseUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 1)
+        end("erase", str(trouble), 1)
     if as_json:
         print(json.dumps({"answers": erased.answers, "gone_from_files": gone, "why": why}))
     else:
         print(f"{erased.answers} answer{'s' * (erased.answers != 1)} erased" + (f": {why}" if why else ""))
     if not gone:
-        _fail("another process reads the database, so the log still holds them: erase again when it has ended", 1)
+        end(
+            "erase", "another process reads the database, so the log still holds them: erase again when it has ended", 1
+        )
 
 
 def _why_none(tools: Tools, request: str | None, tenant: str | None) -> str:
@@ -77,10 +80,5 @@ def parse_age_s(text: str) -> int:
     """Seconds of an age such as `30d`, `12h`, `5m`, `10s`. Ends the command for anything else."""
     found = _AGE.fullmatch(text)
     if found is None:
-        _fail("an age is a number and one of s, m, h, d, such as 30d", 2)
+        end("erase", "an age is a number and one of s, m, h, d, such as 30d", 2)
     return int(found["number"]) * UNITS_S[found["unit"]]
-
-
-def _fail(said: str, code: int) -> NoReturn:
-    print(f"terraflow erase: {said}", file=sys.stderr)
-    raise typer.Exit(code)

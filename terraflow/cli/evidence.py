@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from terraflow.cli.ending import end
 from terraflow.cli.progress import Progress
 from terraflow.cli.whole_help import WholeHelp
 
@@ -54,17 +54,17 @@ def export(
             require_signer(log_key_path(settings), key.public_key(), ledger)
             done = write_export(ledger, tenant, out, key, progress)
     except NothingToExport:
-        _fail(_nothing(settings, tenant), 1)
+        end("evidence", _nothing(settings, tenant), 1)
     except ExportExists:
-        _fail(f"{out} is not empty: name a new folder", 2)
+        end("evidence", f"{out} is not empty: name a new folder", 2)
     except (TileMissing, NoteInvalid) as trouble:
-        _fail(f"the log of {tenant} is damaged and cannot be exported: {trouble}", 1)
+        end("evidence", f"the log of {tenant} is damaged and cannot be exported: {trouble}", 1)
     except KeyUnusable as trouble:
-        _fail(str(trouble), 2)
+        end("evidence", str(trouble), 2)
     except OSError as trouble:
-        _fail(f"cannot write {trouble.filename or out}: {trouble.strerror or trouble}", 2)
+        end("evidence", f"cannot write {trouble.filename or out}: {trouble.strerror or trouble}", 2)
     except (DatabaseMissing, DatabaseUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 2)
+        end("evidence", str(trouble), 2)
     _verify(out, verifier_key)
     if as_json:
         said = {"origin": done.origin, "records": done.size, "files": done.files, "verified": True}
@@ -83,7 +83,7 @@ def _verify(out: Path, verifier_key: str) -> None:
         with Progress("records verified") as progress:
             verify_export(out, parse_key(verifier_key), None, os.cpu_count() or 1, progress)
     except Refused as refused:
-        _fail(f"the log is damaged: what was exported into {out} does not hold: {refused}", 1)
+        end("evidence", f"the log is damaged: what was exported into {out} does not hold: {refused}", 1)
 
 
 def _nothing(settings: Settings, tenant: str) -> str:
@@ -111,14 +111,14 @@ def print_key(tenant: Tenant, data: Data = None, config: Config = None) -> None:
     from terraflow.storage.sqlite.tools import DatabaseMissing
 
     if TENANT_ID.fullmatch(tenant) is None:
-        _fail(f"{tenant} is no tenant's id: one has a-z, 0-9 and -", 2)
+        end("evidence", f"{tenant} is no tenant's id: one has a-z, 0-9 and -", 2)
     settings = _settings(config, data)
     public = _log_key(settings).public_key()
     try:
         with open_ledger(settings) as ledger:
             require_signer(log_key_path(settings), public, ledger)
     except (DatabaseMissing, DatabaseUnusable, KeyUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 2)
+        end("evidence", str(trouble), 2)
     print(log_key(tenant, public))
 
 
@@ -128,7 +128,7 @@ def _settings(config: Path | None, data: str | None) -> Settings:
     try:
         return load_settings(config, environment(), data_dir=data)
     except BadSettings as bad:
-        _fail(str(bad), 2)
+        end("evidence", str(bad), 2)
 
 
 def _log_key(settings: Settings) -> Ed25519PrivateKey:
@@ -138,9 +138,4 @@ def _log_key(settings: Settings) -> Ed25519PrivateKey:
     try:
         return read_private_key(log_key_path(settings))
     except KeyUnusable as trouble:
-        _fail(f"{trouble}; the log's key is made at the plane's first start (--data DIR, or log_key_file)", 2)
-
-
-def _fail(said: str, code: int) -> NoReturn:
-    print(f"terraflow evidence: {said}", file=sys.stderr)
-    raise typer.Exit(code)
+        end("evidence", f"{trouble}; the log's key is made at the plane's first start (--data DIR, or log_key_file)", 2)

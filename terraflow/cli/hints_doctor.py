@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.app.hints_findings import Checkup
@@ -52,10 +53,10 @@ def command(
     try:
         settings = load_hints_settings(config, environment(), data_dir=data)
     except BadSettings as bad:
-        _end(str(bad))
+        end("hints doctor", str(bad), 2)
     folder = manifests or (None if settings.policy_dir is None else Path(settings.policy_dir))
     if offline and folder is None:
-        _end("--offline lints manifests: give their folder with --manifests")
+        end("hints doctor", "--offline lints manifests: give their folder with --manifests", 2)
     patient = Patient(
         grpc="" if offline else _address(endpoint, "endpoint", settings.bind_host, settings.bind_port),
         public="" if offline else _address(public, "public", settings.http_host, settings.http_port),
@@ -72,7 +73,7 @@ def command(
     try:
         checkup = asyncio.run(examine(patient))
     except BadFiles as bad:
-        _end(str(bad))
+        end("hints doctor", str(bad), 2)
     _print(checkup, Form.JSON if as_json else output)
     raise typer.Exit(checkup.summary.exit_code)
 
@@ -84,7 +85,7 @@ def _address(given: str | None, flag: str, host: str, port: int) -> str:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     host, _, number = given.rpartition(":")
     if not host or not number.isdecimal() or not 0 < int(number) < 65536 or (":" in host and not host.startswith("[")):
-        _end(f"--{flag} {given} is no host:port")
+        end("hints doctor", f"--{flag} {given} is no host:port", 2)
     return given
 
 
@@ -93,7 +94,11 @@ def _token(file: Path | None, settings: HintsSettings) -> str | None:
         return (file or settings.token_path()).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         if file is not None:
-            _end(f"--token-file {file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}")
+            end(
+                "hints doctor",
+                f"--token-file {file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}",
+                2,
+            )
         return None
 
 
@@ -128,8 +133,3 @@ def _table(checkup: Checkup) -> Iterator[str]:
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _end(said: str) -> NoReturn:
-    print(f"terraflow hints doctor: {said}", file=sys.stderr)
-    raise typer.Exit(2)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.app.hints_settings import HintsSettings
@@ -66,10 +67,10 @@ def command(
             ExplainRequest,
         )
     except BadSettings as bad:
-        _end(str(bad), 2)
+        end("hints explain", str(bad), 2)
     except msgspec.ValidationError as bad:
         path, words = plainly(ExplainRequest, str(bad))
-        _end(f"{'.'.join(map(str, path))}: {words}", 2)
+        end("hints explain", f"{'.'.join(map(str, path))}: {words}", 2)
     found = _of_service(settings, asked, at) if snapshot is None else _of_snapshot(settings, asked, snapshot)
     print(msgspec.json.encode(found).decode() if as_json else "\n".join(lines(found)))
 
@@ -82,14 +83,18 @@ def _hex(option: str, text: str) -> str:
     try:
         bytes.fromhex(text)
     except ValueError:
-        _end(f"{option}: {text} is no hash in hexadecimal, such as 0a1b2c3d4e5f6071, two digits a byte", 2)
+        end(
+            "hints explain",
+            f"{option}: {text} is no hash in hexadecimal, such as 0a1b2c3d4e5f6071, two digits a byte",
+            2,
+        )
     return text
 
 
 def _numbers(option: str, text: str) -> list[int]:
     for one in _list(text):
         if not one.isascii() or not one.removeprefix("-").isdecimal() or len(one) > DIGITS_MAX:
-            _end(f"{option}: {one} is no whole number; give numbers with commas between", 2)
+            end("hints explain", f"{option}: {one} is no whole number; give numbers with commas between", 2)
     return [int(one) for one in _list(text)]
 
 
@@ -104,16 +109,20 @@ def _of_service(settings: HintsSettings, asked: ExplainRequest, at: str | None) 
     try:
         token = settings.token_path().read_text("ascii").strip()
     except OSError as error:
-        _end(f"cannot read the internal token {settings.token_path()}: {error.strerror}; see --data or --config", 1)
+        end(
+            "hints explain",
+            f"cannot read the internal token {settings.token_path()}: {error.strerror}; see --data or --config",
+            1,
+        )
     connection = http.client.HTTPConnection(place, timeout=TIMEOUT_S)
     try:
         connection.request("POST", "/explain", msgspec.json.encode(asked), {"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         raw = response.read()
     except (OSError, http.client.HTTPException) as error:
-        _end(f"no hint service answers at {place}: {error}; see --at", 1)
+        end("hints explain", f"no hint service answers at {place}: {error}; see --at", 1)
     if response.status != 200:
-        _end(f"{place} answered {response.status}: {raw[:500].decode('utf-8', 'replace')}", 1)
+        end("hints explain", f"{place} answered {response.status}: {raw[:500].decode('utf-8', 'replace')}", 1)
     return msgspec.json.decode(raw, type=Explanation)
 
 
@@ -129,11 +138,11 @@ def _of_snapshot(settings: HintsSettings, asked: ExplainRequest, path: Path) -> 
     try:
         live = asyncio.run(open_stored(settings, path, SystemClock()))
     except CannotStart as trouble:
-        _end(str(trouble), 1)
+        end("hints explain", str(trouble), 1)
     except (SnapshotDamaged, OSError) as trouble:
-        _end(f"the snapshot {path} cannot be used: {trouble}", 1)
+        end("hints explain", f"the snapshot {path} cannot be used: {trouble}", 1)
     if live is None:
-        _end(f"there is no snapshot at {path}", 1)
+        end("hints explain", f"there is no snapshot at {path}", 1)
     return explained(live, asked)
 
 
@@ -166,8 +175,3 @@ def _details(row: Row) -> list[str]:
     if row.in_flight:
         said.append(f"    {row.in_flight} requests in flight, {row.load_tokens:g} tokens of load")
     return said
-
-
-def _end(said: str, code: int) -> NoReturn:
-    print(f"terraflow hints explain: {said}", file=sys.stderr)
-    raise typer.Exit(code)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from terraflow.cli.ending import end, plain
 from terraflow.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def command(
     names = [name.replace("-", "_") for said in policy for name in said.split(",")] if policy else list(NAMES)
     for name in names:
         if name not in NAMES:
-            _fail(f"--policy {name}: it is one of {', '.join(NAMES)}")
+            end("hints replay", plain(f"--policy {name}: it is one of {', '.join(NAMES)}"), 2)
     try:
         requests = _read(trace)
     except TraceFault as fault:
-        _fail(f"{trace}, {fault}")
+        end("hints replay", plain(f"{trace}, {fault}"), 2)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as trouble:
-        _fail(f"cannot read {trace}: {getattr(trouble, 'strerror', None) or trouble}")
+        end("hints replay", plain(f"cannot read {trace}: {getattr(trouble, 'strerror', None) or trouble}"), 2)
     setting = Setting(
         replicas=replicas,
         blocks=blocks,
@@ -107,9 +107,3 @@ def _table(figures: Sequence[Figures], requests: int) -> str:
         for each in figures
     ]
     return "\n".join([*lines, f"{requests} requests"])
-
-
-def _fail(said: str) -> NoReturn:
-    plain = "".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in said)
-    print(f"terraflow hints replay: {plain}", file=sys.stderr)
-    raise typer.Exit(2)

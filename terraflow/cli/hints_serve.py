@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.app.hints import RunningHints
@@ -52,7 +53,7 @@ def command(
             insecure_producers=insecure_producers or None,
         )
     except BadSettings as bad:
-        _end(str(bad), 2)
+        end("hints serve", str(bad), 2)
 
     def listening(running: RunningHints) -> None:
         hosts = {"grpc": settings.bind_host, "http": settings.http_host, "internal": settings.internal_host}
@@ -62,13 +63,8 @@ def command(
     try:
         serve_hints(settings, listening)
     except (CannotStart, KeyUnusable) as trouble:
-        _end(str(trouble), 1)
+        end("hints serve", str(trouble), 1)
 
 
 def _place(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _end(said: str, code: int) -> NoReturn:
-    print(f"terraflow hints serve: {said}", file=sys.stderr)
-    raise typer.Exit(code)

@@ -10,11 +10,12 @@ import errno
 import json
 import os
 import signal
-import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from terraflow.cli.ending import end, plain
 
 if TYPE_CHECKING:
     from terraflow.hints.engine.serve import Engine
@@ -75,7 +76,7 @@ def command(
     try:
         engine = _engine(said)
     except (ValueError, TypeError) as bad:
-        _fail(str(bad))
+        end("hints sim-engine", plain(str(bad)), 2)
     _serve(engine)
 
 
@@ -148,16 +149,14 @@ def _serve(engine: Engine) -> None:
         uvloop.run(serve())
     except zmq.ZMQError as trouble:
         ports = "; give another with --events-port or --replay-port, 0 for a free one"
-        _fail(f"{trouble}{ports if trouble.errno == errno.EADDRINUSE else ''}")
+        end("hints sim-engine", plain(f"{trouble}{ports if trouble.errno == errno.EADDRINUSE else ''}"), 2)
     except OSError as trouble:
         where = f"cannot listen on {engine.host}:{engine.port}"
         why = os.strerror(trouble.errno) if trouble.errno else str(trouble)
-        _fail(f"{where}: {why}; give another address or port with --host or --port, 0 for a free one")
+        end(
+            "hints sim-engine",
+            plain(f"{where}: {why}; give another address or port with --host or --port, 0 for a free one"),
+            2,
+        )
     except ValueError as trouble:
-        _fail(str(trouble))
-
-
-def _fail(said: str) -> NoReturn:
-    plain = "".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in said)
-    print(f"terraflow hints sim-engine: {plain}", file=sys.stderr)
-    raise typer.Exit(2)
+        end("hints sim-engine", plain(str(trouble)), 2)

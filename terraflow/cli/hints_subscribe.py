@@ -13,9 +13,11 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.hints.feed.remote import Target
@@ -83,16 +85,11 @@ def command(
         settings = msgspec.convert(given, FeedSettings)
         settings.lora_names()
     except (msgspec.ValidationError, ValueError) as bad:
-        _end(str(bad))
+        end("hints subscribe", str(bad), 2)
     target = _target(
         server, token_file, tls or ca_file is not None or cert_file is not None, ca_file, cert_file, key_file
     )
     uvloop.run(_run(settings, target, blocks_max, interval_s, as_json))
-
-
-def _end(why: str) -> NoReturn:
-    print(f"hints subscribe: {why}", file=sys.stderr)
-    raise typer.Exit(2)
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
@@ -100,7 +97,7 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
     for one in given or ():
         number, equals, name = one.partition("=")
         if not equals or not number.isdecimal() or not name:
-            _end(f"{option} {one}: give a number, '=' and a name")
+            end("hints subscribe", f"{option} {one}: give a number, '=' and a name", 2)
         pairs[number] = name
     return pairs
 
@@ -111,7 +108,7 @@ def _read(option: str, file: Path | None) -> bytes | None:
     try:
         return file.read_bytes()
     except OSError as error:
-        _end(f"{option} {file}: {error.strerror}")
+        end("hints subscribe", f"{option} {file}: {error.strerror}", 2)
 
 
 def _target(
@@ -121,15 +118,15 @@ def _target(
 
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        _end(f"--server {server} is no HOST:PORT, such as hints.internal:50051")
+        end("hints subscribe", f"--server {server} is no HOST:PORT, such as hints.internal:50051", 2)
     if (cert_file is None) != (key_file is None):
-        _end("--cert-file and --key-file go together")
+        end("hints subscribe", "--cert-file and --key-file go together", 2)
     token = _read("--token-file", token_file)
     if token is not None and not tls and host not in ("127.0.0.1", "localhost", "[::1]"):
-        _end("a token in plaintext to another machine: use --tls or --ca-file")
+        end("hints subscribe", "a token in plaintext to another machine: use --tls or --ca-file", 2)
     shown = None if token is None else token.decode("ascii", "replace").strip()
     if shown is not None and not (shown and shown.isascii() and shown.isprintable()):
-        _end(f"--token-file {token_file} holds no token; `terraflow hints token` makes one")
+        end("hints subscribe", f"--token-file {token_file} holds no token; `terraflow hints token` makes one", 2)
     ca = _read("--ca-file", ca_file)
     _check_pem(ca, ca_file, cert_file, key_file)
     return Target(
@@ -151,12 +148,20 @@ def _check_pem(ca: bytes | None, ca_file: Path | None, cert_file: Path | None, k
         if ca is not None:
             context.load_verify_locations(cadata=ca.decode("ascii"))
     except (ssl.SSLError, ValueError):
-        _end(f"--ca-file {ca_file} holds no certificate: give the PEM file of who signed the server's")
+        end(
+            "hints subscribe",
+            f"--ca-file {ca_file} holds no certificate: give the PEM file of who signed the server's",
+            2,
+        )
     try:
         if cert_file is not None and key_file is not None:
             context.load_cert_chain(cert_file, key_file)
     except OSError as error:
-        _end(f"--cert-file {cert_file} and --key-file {key_file} are no certificate and its key: {error.strerror}")
+        end(
+            "hints subscribe",
+            f"--cert-file {cert_file} and --key-file {key_file} are no certificate and its key: {error.strerror}",
+            2,
+        )
 
 
 async def _run(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 DAY_S = 86_400
 
@@ -30,21 +32,16 @@ def command(
     from terraflow.hints.service.identity import Binding, sign_token
 
     if "" in tenant or "" in (replica or ()):
-        _end("a tenant or a replica is empty", 2)
+        end("hints token", "a tenant or a replica is empty", 2)
     try:
         signing = make_key(key) if new_key else read_private_key(key)
     except FileExistsError:
-        _end(f"{key} is there already, or its public half: leave --new-key out to sign with it", 1)
+        end("hints token", f"{key} is there already, or its public half: leave --new-key out to sign with it", 1)
     except OSError as error:
-        _end(f"cannot write the key {key}: {error.strerror}", 1)
+        end("hints token", f"cannot write the key {key}: {error.strerror}", 1)
     except KeyUnusable as trouble:
-        _end(str(trouble), 1)
+        end("hints token", str(trouble), 1)
     binding = Binding(name=name, tenants=tuple(tenant), replicas=tuple(replica or ()))
     print(sign_token(binding, int(time.time()) + days * DAY_S, signing))
     if new_key:
         print(f'the service trusts it with token_keys = ["{public_path(key)}"]', file=sys.stderr)
-
-
-def _end(said: str, code: int) -> NoReturn:
-    print(f"terraflow hints token: {said}", file=sys.stderr)
-    raise typer.Exit(code)

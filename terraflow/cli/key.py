@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from terraflow.cli.ending import end
 from terraflow.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def create(
     from terraflow.core.types import TENANT_ID
 
     if TENANT_ID.fullmatch(tenant) is None or not application:
-        _fail("a tenant is named by a-z, 0-9 and -, an application by its id in the bundle", 2)
+        end("key", "a tenant is named by a-z, 0-9 and -, an application by its id in the bundle", 2)
     made = _made()
     with _opened(config, data) as tools:
         unchecked = _require_known(tools, tenant, application)
@@ -65,11 +66,15 @@ def _require_known(tools: Tools, tenant: str, application: str) -> str:
         return "the bundle in force is damaged, so nothing says whether the application exists"
     tenants = [entry.id for entry in document.tenants]
     if tenant not in tenants:
-        _fail(f"the bundle in force has no tenant {tenant}; its tenants: {', '.join(tenants) or 'none'}", 1)
+        end("key", f"the bundle in force has no tenant {tenant}; its tenants: {', '.join(tenants) or 'none'}", 1)
     theirs = [entry.id for entry in document.applications if entry.tenant == tenant]
     if application not in theirs:
         known = ", ".join(theirs) or "none"
-        _fail(f"the bundle in force has no application {application} of tenant {tenant}; its applications: {known}", 1)
+        end(
+            "key",
+            f"the bundle in force has no application {application} of tenant {tenant}; its applications: {known}",
+            1,
+        )
     return ""
 
 
@@ -100,7 +105,7 @@ def revoke(
     with _opened(config, data) as tools:
         held = _live(tools, key, tenant)
         if not tools.revoke_key(held.id, _now()):
-            _fail(f"{key} was revoked by somebody else at this moment", 1)
+            end("key", f"{key} was revoked by somebody else at this moment", 1)
     said = {"revoked": key, "tenant": held.tenant, "application": held.application}
     print(json.dumps(said) if as_json else f"{key} of {held.tenant}/{held.application} is revoked")
 
@@ -115,7 +120,7 @@ def rotate(
     with _opened(config, data) as tools:
         old = _live(tools, key, tenant)
         if not tools.replace_key(_stored(made, old.tenant, old.application), key, _now()):
-            _fail(f"{key} was revoked by somebody else at this moment", 1)
+            end("key", f"{key} was revoked by somebody else at this moment", 1)
     _show(made, old.tenant, old.application, as_json)
 
 
@@ -124,7 +129,7 @@ def _live(tools: Tools, key: str, tenant: str | None) -> ApiKey:
     held = tools.key(key)
     if held is None or tenant not in (None, held.tenant):
         whose = "" if tenant is None else f" of tenant {tenant}"
-        _fail(f"there is no live key {key}{whose}; `terraflow key list --tenant T` shows those there are", 1)
+        end("key", f"there is no live key {key}{whose}; `terraflow key list --tenant T` shows those there are", 1)
     return held
 
 
@@ -167,11 +172,6 @@ def _opened(config: Path | None, data: str | None) -> Iterator[Tools]:
         with open_tools(Path(load_settings(config, environment(), data_dir=data).data_dir)) as tools:
             yield tools
     except (BadSettings, DatabaseMissing) as bad:
-        _fail(str(bad), 2)
+        end("key", str(bad), 2)
     except (DatabaseUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 1)
-
-
-def _fail(said: str, code: int) -> NoReturn:
-    print(f"terraflow key: {said}", file=sys.stderr)
-    raise typer.Exit(code)
+        end("key", str(trouble), 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from terraflow import core
+from terraflow.cli.ending import end
 from terraflow.core.reasons import PLANNED, REASONS, Reason, Surface
 
 RAISED_BY = Path(core.__file__).with_name("raised_by.json")
@@ -28,11 +28,11 @@ def command(
 ) -> None:
     """What a reason code means and what to do about it."""
     if (code is None) != every:
-        _fail("name one code, or ask for --all")
+        end("reason", "name one code, or ask for --all", 2)
     named = REASONS if code is None else tuple(row for row in REASONS if row.code == code.strip().upper())
     rows = [row for row in named if surface in (None, row.surface)]
     if not rows:
-        _fail(_unknown(code or "", surface))
+        end("reason", _unknown(code or "", surface), 2)
     raised_by: dict[str, str] = json.loads(RAISED_BY.read_text())
     if as_json:
         print(json.dumps([_as_object(row, raised_by) for row in rows], indent=2, ensure_ascii=False))
@@ -94,8 +94,3 @@ def _unknown(code: str, surface: Surface | None) -> str:
     near = get_close_matches(wanted, sorted({row.code for row in REASONS}), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`terraflow reason --all` lists them"
     return f"there is no reason code {code}; {hint}"
-
-
-def _fail(message: str) -> None:
-    print(f"terraflow reason: {message}", file=sys.stderr)
-    raise typer.Exit(2)

@@ -18,7 +18,8 @@ def command(
     import msgspec
 
     from terraflow.app.settings import BadSettings, environment, load_settings
-    from terraflow.cli.starting import end, run
+    from terraflow.cli.ending import end
+    from terraflow.cli.starting import run
 
     try:
         settings = load_settings(config, environment(), data_dir=data, bind_host=host, bind_port=port)

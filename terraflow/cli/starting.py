@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import NoReturn
-
-import typer
 
 from terraflow.app.keys import KeyUnusable
 from terraflow.app.log_key import log_key_path
 from terraflow.app.opening import CannotStart
 from terraflow.app.server import CannotListen, serve
 from terraflow.app.settings import Settings
+from terraflow.cli.ending import end
 from terraflow.evidence.highwater import MarkInvalid, RolledBack
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.folder import FolderInUse
@@ -34,9 +31,3 @@ def run(command: str, settings: Settings, listening: Callable[[str], None]) -> N
         end(command, f"{trouble}: {key} did not sign it. Put the key back that did; see docs/evidence.md", 1)
     except (CannotListen, CannotStart, FolderInUse, KeyUnusable, StoreUnavailable) as trouble:
         end(command, str(trouble), 1)
-
-
-def end(command: str, said: str, code: int) -> NoReturn:
-    """End the command with a line on standard error."""
-    print(f"terraflow {command}: {said}", file=sys.stderr)
-    raise typer.Exit(code)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.app.status import Status, TenantState
@@ -33,9 +34,9 @@ def command(
         settings = load_settings(config, environment(), data_dir=data)
         status = read_status(settings, SystemClock().now())
     except (BadSettings, DatabaseMissing) as bad:
-        _fail(str(bad), 2)
+        end("status", str(bad), 2)
     except (DatabaseUnusable, StoreUnavailable) as trouble:
-        _fail(str(trouble), 1)
+        end("status", str(trouble), 1)
     print(msgspec.json.encode(status).decode() if as_json else "\n".join(_lines(status)))
 
 
@@ -73,8 +74,3 @@ def _tenant(tenant: TenantState) -> Iterator[str]:
 
 def _many(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _fail(said: str, code: int) -> NoReturn:
-    print(f"terraflow status: {said}", file=sys.stderr)
-    raise typer.Exit(code)

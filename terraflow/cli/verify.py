@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from terraflow.cli.ending import end, plain
 from terraflow.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def command(
         _say(said, f"REFUSED  {refused}", as_json)
         raise typer.Exit(1) from None
     except OSError as trouble:
-        _fail(f"cannot read {trouble.filename or evidence}: {trouble.strerror or trouble}")
+        end("verify", plain(f"cannot read {trouble.filename or evidence}: {trouble.strerror or trouble}"), 2)
     except ValueError as trouble:
-        _fail(str(trouble))
+        end("verify", plain(str(trouble)), 2)
     _say({"verified": True, **verdict}, _summary(verdict), as_json)
 
 
@@ -103,14 +103,4 @@ def _summary(verdict: dict[str, Any]) -> str:
 
 
 def _say(verdict: dict[str, Any], text: str, as_json: bool) -> None:
-    print(json.dumps(verdict) if as_json else _plain(text))
-
-
-def _fail(said: str) -> NoReturn:
-    print(f"terraflow verify: {_plain(said)}", file=sys.stderr)
-    raise typer.Exit(2)
-
-
-def _plain(text: str) -> str:
-    """Printable ASCII: a file's name may hold anything, and what is said must not steer the terminal."""
-    return "".join(letter if letter == "\n" or " " <= letter <= "~" else ascii(letter)[1:-1] for letter in text)
+    print(json.dumps(verdict) if as_json else plain(text))
