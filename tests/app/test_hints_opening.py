@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from terraflow.app.hints_opening import (
-    lock_data_folder,
-    open_grounds,
-    open_internal_token,
-    open_tls,
-    read_namespace_key,
-)
+from terraflow.app.hints_opening import open_internal_token, open_tls, read_namespace_key
 from terraflow.app.hints_settings import HintsSettings
 from terraflow.app.keys import KeyUnusable
 from terraflow.app.opening import CannotStart
@@ -54,20 +47,6 @@ def test_a_namespace_key_has_its_length(tmp_path: Path) -> None:
     file.write_bytes(b"k" * 32)
     assert read_namespace_key(HintsSettings(namespace_key_file=str(file))) == b"k" * 32
     assert read_namespace_key(HintsSettings()) is None
-
-
-def test_more_entries_than_there_is_memory_for() -> None:
-    with pytest.raises(CannotStart, match=r"entries_max: there is no memory for \d+ entries"):
-        open_grounds(HintsSettings(entries_max=1 << 62))
-
-
-def test_a_data_folder_has_one_service(tmp_path: Path) -> None:
-    settings = HintsSettings(data_dir=str(tmp_path / "data"))
-    held = lock_data_folder(settings)
-    with pytest.raises(CannotStart, match="data_dir: another hint service runs on"):
-        lock_data_folder(settings)
-    os.close(held)
-    os.close(lock_data_folder(settings))
 
 
 def test_without_tls_files_there_is_no_tls() -> None:
