@@ -4,8 +4,8 @@
 2. The first rank that the engine names takes over the source that the connection began with.
 3. The engine is heard while its connection stands, and for two heartbeats after its last message. Its metrics page is
    no sign: an engine whose events nobody hears is lost, however well it is.
-4. What an engine still holds is told again every `fresh_s`, in small steps, while its stream is in sequence and it is
-   alive; what a lost engine held is not, and so ages out.
+4. What an engine still holds is told again every `fresh_s`, in small steps, while its stream is in sequence; what a
+   lost engine held is not, and so ages out.
 5. A large message is read and applied in turns with everything else; the next one waits for it.
 6. A fault of ours ends the feed, and `Feeds` begins it anew with nothing: the source is cleared, never left half
    written.
@@ -60,6 +60,8 @@ class FeedCounters(msgspec.Struct, kw_only=True):
 
     messages: int = 0
     malformed: int = 0
+    undecodable: int = 0
+    """Of nobody's stream."""
     ranks_dropped: int = 0
     connects: int = 0
     disconnects: int = 0
@@ -246,7 +248,10 @@ class Feed:
         """The source of a frame. One that cannot be read is the only source's; of several it is nobody's, and the next
         sequence of its own tells of the gap."""
         if frame.batch is None:
-            return next(iter(self._watched.values())) if len(self._watched) == 1 else None
+            if len(self._watched) == 1:
+                return next(iter(self._watched.values()))
+            self.counters.undecodable += 1
+            return None
         rank = frame.batch.rank
         watched = self._watched.get(rank)
         if watched is not None:
@@ -395,7 +400,7 @@ class Feed:
         for watched in list(self._watched.values()):
             hashes = watched.source.mapping.hashes()
             for at in range(0, len(hashes), FRESH_BLOCKS):
-                if self.silent or not watched.source.report_again(hashes[at : at + FRESH_BLOCKS]):
+                if not watched.source.report_again(hashes[at : at + FRESH_BLOCKS]):
                     break
                 await asyncio.sleep(FRESH_PAUSE_S)
 

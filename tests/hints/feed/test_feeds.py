@@ -177,6 +177,19 @@ async def test_each_rank_is_a_source_and_the_first_takes_over(publisher, running
     assert set(running.feeds.states()) == {"r/dp0", "r/dp1"}
 
 
+async def test_an_unreadable_batch_is_nobodys_of_several_and_the_next_of_its_rank_tells_of_the_gap(publisher, running):
+    await publisher.publish(batch(stored(1), rank=0))
+    await publisher.publish(batch(stored(2), rank=1), sequence=0)
+    await running.until(lambda: len(running.feeds.states()) == 2)
+    publisher.answers = False
+    await publisher.publish(b"\xc1 no batch")
+    await running.until(lambda: running.number("undecodable") == 1)
+    assert running.number("gaps") == 0
+    await publisher.publish(batch(stored(3), rank=0))
+    await running.until(lambda: running.number("gaps") == 1)
+    assert running.feeds.states()["r/dp1"] is State.IN_SEQUENCE
+
+
 async def test_ranks_may_be_named_and_topics_chosen(publisher):
     running = Running(settings(publisher, ranks={"0": "alone"}, topic="kv@"))
     await running.connected()
