@@ -3,10 +3,6 @@ answers of the real index by the contract's ranking, on a simulated fleet's time
 
 from __future__ import annotations
 
-import lzma
-import random
-from pathlib import Path
-
 import pytest
 
 from terraflow.core.affinity import member_of
@@ -18,11 +14,12 @@ from terraflow.hints.plane.routed import routed
 from terraflow.hints.replay.fleet import Fleet, Served
 from terraflow.hints.replay.hinted import SCOPE, Hinted
 from terraflow.hints.replay.run import Figures, Policy, Setting, replay, run
-from terraflow.hints.replay.trace import TraceRequest, parse_trace
+from terraflow.hints.replay.trace import TraceRequest
 from terraflow.ports.hints import Hint, Prefix, Ranked
 from terraflow.providers.replicas import Seat, choose
+from tests.hints.replay.loads import conversations, shared_prompt
 
-CONVERSATIONS = Path(__file__).parents[1] / "traces" / "mooncake_conversation_trace.jsonl.xz"
+REQUESTS = 1000
 ENGINES_TELL = 1.0
 """Seconds until the service elsewhere hears of a cache's change."""
 
@@ -80,18 +77,6 @@ def figures(trace: list[TraceRequest], *, share_min: float = 0.05, rank: str = "
     return run(trace, Setting(), Policy("elsewhere", choice, False))
 
 
-def shared_prompt(shared: int, own: int, rate: float) -> list[TraceRequest]:
-    """Requests that share a system prompt of so many blocks and nothing else, with about `own` blocks of their own."""
-    luck = random.Random(1)
-    at_ms, name, requests = 0.0, 1000, []
-    for _ in range(1000):
-        at_ms += luck.expovariate(rate) * 1000.0
-        ids = (*range(shared), *range(name, name + luck.randrange(max(1, own // 2), own * 3 // 2 + 1)))
-        name = ids[-1] + 1
-        requests.append(TraceRequest(at_ms, 512 * len(ids), 100, ids))
-    return requests
-
-
 @pytest.mark.parametrize(("share_min", "rank"), [(0.0, ""), (0.05, ""), (0.05, "/dp1")])
 @pytest.mark.parametrize(
     ("shared", "own", "rate"),
@@ -100,7 +85,7 @@ def shared_prompt(shared: int, own: int, rate: float) -> list[TraceRequest]:
 def test_a_system_prompt_that_all_share_does_not_bring_all_to_one_replica(
     shared: int, own: int, rate: float, share_min: float, rank: str
 ) -> None:
-    trace = shared_prompt(shared, own, rate)
+    trace = shared_prompt(shared, own, rate, REQUESTS)
     (turns,) = replay(trace, Setting(), ["round_robin"])
     found = figures(trace, share_min=share_min, rank=rank)
     assert found.load_imbalance <= 1.06
@@ -110,14 +95,13 @@ def test_a_system_prompt_that_all_share_does_not_bring_all_to_one_replica(
 
 def test_the_trap_is_there_where_answers_are_taken_as_they_come() -> None:
     """The first replica that reports the shared prompt takes the whole traffic, until its queue alone stops it."""
-    assert figures(shared_prompt(1, 8, 0.4), weighed=False).load_imbalance == 8.0
-    assert figures(shared_prompt(8, 16, 1.5), weighed=False).load_imbalance > 2.0
+    assert figures(shared_prompt(1, 8, 0.4, REQUESTS), weighed=False).load_imbalance == 8.0
+    assert figures(shared_prompt(8, 16, 1.5, REQUESTS), weighed=False).load_imbalance > 2.0
 
 
 @pytest.mark.parametrize("share_min", [0.0, 0.05])
 def test_conversations_find_nearly_what_a_pooled_cache_would(share_min: float) -> None:
-    with lzma.open(CONVERSATIONS) as lines:
-        found = figures(parse_trace(lines), share_min=share_min)
+    found = figures(conversations(), share_min=share_min)
     assert found.hit_rate >= 0.335
     assert found.load_imbalance <= 1.03
     assert found.ttft_p99_ms < 12_000

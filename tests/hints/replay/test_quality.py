@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import lzma
-import random
 from pathlib import Path
 
 import pytest
 
 from terraflow.hints.replay.fleet import Speeds
 from terraflow.hints.replay.run import Figures, Setting, replay
-from terraflow.hints.replay.trace import TraceRequest, parse_trace
+from terraflow.hints.replay.trace import TraceRequest
+from tests.hints.replay.loads import conversations, shared_prompt
 
-CONVERSATIONS = Path(__file__).parents[1] / "traces" / "mooncake_conversation_trace.jsonl.xz"
 PAGE = Path(__file__).parents[3] / "docs" / "hints" / "replay.md"
 
 
 @pytest.fixture(scope="module")
 def trace() -> list[TraceRequest]:
-    with lzma.open(CONVERSATIONS) as lines:
-        return parse_trace(lines)
+    return conversations()
 
 
 @pytest.fixture(scope="module")
@@ -87,26 +84,13 @@ def test_the_same_trace_and_seed_give_the_same_numbers(figures: dict[str, Figure
     assert replay(trace, Setting(), ["hints", "least_loaded"]) == [figures["hints"], figures["least_loaded"]]
 
 
-def _shared_prompt(shared: int, own: int, rate: float) -> list[TraceRequest]:
-    """Requests that share a system prompt of so many blocks and nothing else, with about `own` blocks of their own."""
-    luck = random.Random(1)
-    at_ms, name, requests = 0.0, 1000, []
-    for _ in range(3000):
-        at_ms += luck.expovariate(rate) * 1000.0
-        blocks = luck.randrange(max(1, own // 2), own * 3 // 2 + 1)
-        ids = (*range(shared), *range(name, name + blocks))
-        name += blocks
-        requests.append(TraceRequest(at_ms, 512 * len(ids), 100, ids))
-    return requests
-
-
 @pytest.mark.parametrize(
     ("shared", "own", "rate"),
     [(1, 24, 1.2), (1, 8, 3.4), (2, 8, 3.4), (8, 16, 1.5), (16, 1, 20.0), (16, 1, 50.0)],
 )
 def test_a_system_prompt_that_all_share_does_not_bring_all_to_one_replica(shared: int, own: int, rate: float) -> None:
     """The trap: with no pressure reported, the first to report the shared prompt would take the whole traffic."""
-    trace = _shared_prompt(shared, own, rate)
+    trace = shared_prompt(shared, own, rate)
     turns, hints = replay(trace, Setting(), ["round_robin", "hints"])
     assert hints.load_imbalance <= 1.06
     assert hints.hit_rate >= turns.hit_rate - 0.01
