@@ -192,3 +192,17 @@ async def test_a_readers_streams_end_when_its_token_does() -> None:
         with pytest.raises(StopAsyncIteration):
             await anext(events)
     assert live.index.changed is None
+
+
+async def test_a_readers_metrics_end_when_its_token_does() -> None:
+    clock = SetClock(int(NOW * 1e6))
+    live = LiveHints(Grounds(index=Index()), clock)
+    identities, metrics = Identities(keys=[KEY.public_key()]), Metrics(live.index)
+    service = HintService(live, identities, metrics, report_streams_max=1, watch_streams_max=1)
+    request = pb.StreamMetricsRequest(names=["inferencecache_server_up"])
+    async with aclosing(service.stream_metrics(request, Asked(f"Bearer {token()}"))) as told:  # type: ignore[arg-type,type-var]
+        assert (await anext(told)).name == "inferencecache_server_up"
+        clock.time = 2_000_000_000
+        with pytest.raises(StopAsyncIteration):
+            await anext(told)
+    assert metrics.streams_open["metrics"] == 0

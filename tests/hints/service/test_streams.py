@@ -13,7 +13,7 @@ from terraflow.hints.index.index import Index
 from terraflow.hints.live import LiveHints
 from terraflow.hints.service.identity import Binding, Caller
 from terraflow.hints.service.metrics import Metrics
-from terraflow.hints.service.streams import Changes, wanted
+from terraflow.hints.service.streams import METRICS_EVERY_S, Changes, metrics_now_and_then, wanted
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import PROBE_TENANT, Entry, Report
 from tests.storage.makers import SetClock
@@ -137,3 +137,15 @@ async def test_filters_are_exact(
         add(live, tenant.encode(), tenant=tenant)
     end()
     assert told == seen
+
+
+async def test_metrics_are_told_at_once_and_then_at_intervals(live: LiveHints) -> None:
+    metrics = Metrics(live.index)
+    request = pb.StreamMetricsRequest(names=["inferencecache_server_up"])
+    began_us = live.clock.now()
+    async with aclosing(metrics_now_and_then(request, EVERYBODY, live, metrics)) as told:
+        first = await anext(told)
+        metrics.up = True
+        second = await anext(told)
+    assert [first.value, second.value] == [0.0, 1.0]
+    assert [first.timestamp_us - began_us, second.timestamp_us - began_us] == [0, METRICS_EVERY_S * 1e6]
