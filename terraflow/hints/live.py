@@ -105,7 +105,7 @@ class LiveHints:
         """The labels of replicas by id: those of `replicas.yaml`, then what feeds and fleets of the tenant's model
         registered: nobody is routed to the engines of others."""
         registered = self._registered.get((tenant, model))
-        if registered is None:
+        if not registered:
             return self.grounds.policies.labels
         both = dict(self.grounds.policies.labels)
         for replica, labels in registered.items():
