@@ -59,11 +59,10 @@ class Row(msgspec.Struct, array_like=True):
 
 
 class Sent(msgspec.Struct):
-    """Everything, and how late the generator itself was at worst and on average."""
+    """Everything, and how late the generator itself was on average."""
 
     rows: list[Row]
     connections: int
-    late_worst_ms: float
     late_mean_ms: float
     own_cpu_s: float
 
@@ -184,7 +183,6 @@ class Generator:
         return Sent(
             rows=self._rows,
             connections=len(self._all),
-            late_worst_ms=max(self._late_s) * 1000,
             late_mean_ms=sum(self._late_s) / len(self._late_s) * 1000,
             own_cpu_s=time.process_time() - cpu_s,
         )
