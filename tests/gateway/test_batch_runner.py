@@ -147,6 +147,34 @@ async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("effect", [False, True])
+@pytest.mark.parametrize(
+    ("how", "verb"),
+    [
+        (BatchStatus.EXPIRED, "finalize_batch"),
+        (BatchStatus.EXPIRED, "end_batch"),
+        (BatchStatus.CANCELLED, "end_queued"),
+    ],
+)
+async def test_what_ends_before_all_of_it_ran_says_so_whatever_fails(
+    how: BatchStatus, verb: str, effect: bool, tmp_path: Path
+) -> None:
+    async with plane_inside(tmp_path, document(), batch_running_max=1) as plane:
+        runner: Any = plane.parts.batches
+        failing = runner._store = Failing(runner._store, verb, effect=effect)
+        window_s = 1 if how is BatchStatus.EXPIRED else 600
+        lines = joined(line(f"{no}") for no in range(100))
+        batch = await plane.parts.service.desk.create(ACME, Declared(), Asked(window_s=window_s), lines)
+        assert isinstance(batch, Batch)
+        if how is BatchStatus.CANCELLED:
+            await plane.parts.service.desk.cancel(ACME, batch.id)
+        batch = await ended(plane, batch)
+        assert failing.failed
+        assert (batch.status, batch.completed, batch.total) == (how, plane.upstream_calls, 100)
+        errors = [each["error"]["code"] for each in await results(plane, batch, completed=False)]
+        assert errors == [f"batch_{how}"] * (100 - batch.completed)
+
+
+@pytest.mark.parametrize("effect", [False, True])
 async def test_a_cancellation_that_failed_is_asked_for_again(effect: bool, tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document(), batch_running_max=1) as plane:
         desk: Any = plane.parts.service.desk
