@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from terraflow.core.reasons import Governed
 from terraflow.gateway.batches.desk import Asked
 from terraflow.gateway.batches.item import may_run_later
+from terraflow.gateway.batches.runner import Open
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.health import HealthRule
 from terraflow.ports.batches import Batch, BatchStatus
@@ -232,6 +233,28 @@ async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: 
         assert isinstance(resting, Batch)
         assert (resting.status, resting.failed, plane.upstream_calls) == (BatchStatus.IN_PROGRESS, 0, 0)
         assert await plane.parts.batches._store.queued_items(resting, 9)
+
+
+def test_a_rest_is_what_is_asked_and_ever_longer_up_to_a_minute() -> None:
+    running, now, rests = Open(cast("Batch", None), troubled=False), 100.0, []
+    for asked_s in (0, 0, 0, 9, 0, 0, 0, 0, 900):
+        running.rest(now, asked_s)
+        running.rest(now, 50)
+        rests.append(running.rest_until - now)
+        now = running.rest_until
+    assert rests == [1, 2, 4, 9, 18, 36, 60, 60, 60]
+
+
+async def test_a_batch_rests_as_long_as_a_refusal_says(tmp_path: Path) -> None:
+    night = purpose("night", sim("a"), priority=3, requests_per_minute=1)
+    async with plane_inside(tmp_path, bundle.document(night)) as plane:
+        batch = await begin(plane, ACME, line("a"), line("b"))
+        runner: Any = plane.parts.batches
+        running, clock = runner._open[batch.id], plane.parts.plane.clock
+        async with asyncio.timeout(10):
+            while not running.rest_until:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0.01)
+        assert 30 < running.rest_until - clock.monotonic() <= 60
 
 
 def resting_after_a_call() -> dict[str, Any]:
