@@ -5,6 +5,8 @@
 2. What a plane does not use is not loaded: gRPC is for a service elsewhere, the index for one inside.
 3. Fleets that hints know by one name are one fleet to them, with the replicas of all. What leaves a bundle is taken
    back.
+4. Loading a tokenizer holds up the loop, a large one for a second: it is loaded once for all fleets that use it, and
+   again only when its files have changed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -48,6 +51,7 @@ class Fleets:
         self._follow = follow
         self._stop = stop
         self._joined: dict[tuple[str, str, str], list[str]] = {}
+        self._loaded: WeakValueDictionary[object, Tokens] = WeakValueDictionary()
 
     def advise(self, capability: Capability) -> Advice:
         """The advice of a fleet's capability."""
@@ -90,14 +94,19 @@ class Fleets:
         if name != BYTES and self._tokenizers is None:
             log.error("capability %s names the tokenizer %s: set tokenizers_dir to where it is", capability, name)
             return None
+        where = BYTES if name == BYTES or self._tokenizers is None else str(self._tokenizers / name)
+        files = (name, *_state_of(Path(where)))
+        known = self._loaded.get(files)
+        if known is not None:
+            return known
         try:
-            where = BYTES if name == BYTES or self._tokenizers is None else str(self._tokenizers / name)
             loaded = LoadedTokenizers({name: TokenizerFiles(where)})
         except TokenizerFault as fault:
             log.error("capability %s is without its tokenizer: %s", capability, fault)
             return None
         # The first prompt compiles what later ones find compiled, and should not be a caller's.
         loaded.messages(name, [{"role": "user", "content": "warm"}])
+        self._loaded[files] = loaded
         return loaded
 
 
@@ -172,6 +181,15 @@ def _remote(settings: Settings, clock: Clock) -> ReplicaHints:
             raise CannotStart(f"hints_token_file: {settings.hints_token_file} holds no token")
     deadline_s = settings.hint_deadline_ms / 1000
     return RemoteHints(settings.hints, clock, try_timeout_s=deadline_s, credentials=credentials, token=token)
+
+
+def _state_of(folder: Path) -> list[tuple[str, int, int]]:
+    """What tells whether a folder's files have changed; nothing for one that is not there."""
+    try:
+        states = [(file.name, file.stat()) for file in folder.iterdir()]
+    except OSError:
+        return []
+    return sorted((name, state.st_mtime_ns, state.st_size) for name, state in states)
 
 
 def _authorities(setting: str, file: str) -> bytes:

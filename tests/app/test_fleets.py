@@ -4,10 +4,12 @@ full."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import time
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,24 @@ async def test_a_fleet_without_its_tokenizer_is_served_by_blocks_of_text(
     assert any("absent" in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
     with_folder = Fleets(Settings(tokenizers_dir=str(tmp_path)), None)
     assert with_folder._tokens("c", "absent") is None
+
+
+async def test_a_tokenizer_is_loaded_once_as_long_as_its_files_are_the_same_and_somebody_uses_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "small" / "tokenizer.json"
+    file.parent.mkdir()
+    file.write_text((resources.files("terraflow.hints.tokens") / "bytes.json").read_text())
+    fleets = Fleets(Settings(tokenizers_dir=str(tmp_path)), None)
+    first = fleets._tokens("a", "small")
+    assert first is not None and fleets._tokens("b", "small") is first
+    (file.parent / "chat_template.jinja").write_text("another")
+    second = fleets._tokens("a", "small")
+    assert second is not None and second is not first
+    assert second.messages("small", BODY["messages"]) == list(b"another")  # type: ignore[arg-type]
+    del first, second
+    gc.collect()
+    assert not fleets._loaded
 
 
 async def test_what_the_active_bundles_replicas_publish_is_read(tmp_path: Path) -> None:
