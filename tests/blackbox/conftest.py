@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.bounded import bounded as bounded
 from tests.harness.bundle import Json
 from tests.harness.caller import CANARY, Caller
 from tests.harness.checks import Checks
@@ -18,22 +18,6 @@ from tests.harness.mouths import INVOCATIONS, MOUTHS, VENDORS, Mouth
 from tests.harness.plane import RUNNING, Plane
 from tests.harness.upstreams import Upstreams
 from tests.raised import Raised
-
-TEST_S = 60
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    """No test takes longer than a minute, whatever it waits for."""
-
-    def too_long(*_: object) -> None:
-        raise TimeoutError(f"the test has run for {TEST_S} s")
-
-    before = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(TEST_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(wrapper=True)

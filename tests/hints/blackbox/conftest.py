@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.harness.bounded import bounded as bounded
 from tests.hints.blackbox.served import RUNNING, Client, Served
-
-TEST_S = 60
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    """No test takes longer than a minute, whatever it waits for."""
-
-    def too_long(*_: object) -> None:
-        raise TimeoutError(f"the test has run for {TEST_S} s")
-
-    before = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(TEST_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(wrapper=True)
