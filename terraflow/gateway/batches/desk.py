@@ -142,12 +142,14 @@ class Batches:
     async def create_of_file(self, caller: KeyHolder, declared: Declared, asked: Asked) -> Batch | Refuse:
         """A batch of an uploaded file; what `create` says, or INVALID_REQUEST when there is none."""
         assert asked.input_file is not None
+        none = invalid_request("input_file_id", "must be a file that this application uploaded")
         file = await self.file(caller, asked.input_file)
         if not isinstance(file, BatchFile):
-            return invalid_request("input_file_id", "must be a file that this application uploaded")
+            return none
         async with self._making:
             data = b"".join([piece async for piece in self.pieces(file)])
-            return await self._create(caller, declared, asked, data)
+            # Erased while it was read, or it opens no more: the lines that are left are not what was handed in.
+            return await self._create(caller, declared, asked, data) if len(data) == file.size_bytes else none
 
     async def create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
         """A batch of these lines; INVALID_REQUEST, DUPLICATE_CUSTOM_ID, UNKNOWN_WORKLOAD, BATCH_REQUIRES_P3,
