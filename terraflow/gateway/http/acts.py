@@ -17,9 +17,8 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import usd
 from terraflow.evidence import record
 from terraflow.gateway import feedback
-from terraflow.gateway.http.replies import request_id_headers
+from terraflow.gateway.http.replies import plain_answer
 from terraflow.gateway.http.wire import Reply
-from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import Entry, KeyHolder
 
@@ -28,8 +27,6 @@ CANCEL_WAIT_S = 5.0
 
 FEEDBACKS_MAX = 16
 """Feedbacks that are kept of one request: a mind is changed now and then, and a log is for ever."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Turns:
@@ -60,7 +57,7 @@ async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -
         "reason_code": None if outcome is None else outcome.reason_code,
         "cost_usd": None if outcome is None else usd(outcome.cost_micro_usd),
     }
-    return Reply(202 if outcome is None else 200, request_id_headers(CHAT, request_id), _encode(body))
+    return plain_answer(body, request_id, status=202 if outcome is None else 200)
 
 
 async def give_feedback(
@@ -91,7 +88,7 @@ async def _recorded(
         data = record.encode_feedback(kept)
         await plane.store.finish((Entry(caller.tenant, caller.application, named, "feedback", data),))
     body = {"object": "feedback", "request_id": named, "time": kept.time, **msgspec.structs.asdict(said)}
-    return Reply(200, request_id_headers(CHAT, request_id), _encode(body))
+    return plain_answer(body, request_id)
 
 
 async def _outcome(plane: Plane, caller: KeyHolder, named: str) -> record.Outcome | None:

@@ -22,7 +22,7 @@ from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
 from terraflow.gateway.http.head import Head, parse_declared
 from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
-from terraflow.gateway.http.replies import request_id_headers
+from terraflow.gateway.http.replies import plain_answer, request_id_headers
 from terraflow.gateway.http.wire import Reply, Stalled
 from terraflow.ports.batches import Batch, BatchFile, BatchStatus
 
@@ -72,7 +72,7 @@ async def upload(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Repl
         if isinstance(file, Refuse):
             return file
         kept = await desk.keep(arrived.caller, file.filename or "", file.data)
-    return kept if isinstance(kept, Refuse) else _ok(_file(kept), arrived)
+    return kept if isinstance(kept, Refuse) else plain_answer(_file(kept), arrived.request_id)
 
 
 def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
@@ -91,7 +91,7 @@ def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
 async def file(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/files/{id}`."""
     found = await _found(desk, arrived)
-    return found if isinstance(found, Refuse) else _ok(_file(found), arrived)
+    return found if isinstance(found, Refuse) else plain_answer(_file(found), arrived.request_id)
 
 
 async def content(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
@@ -122,7 +122,7 @@ async def drop(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply 
     """`DELETE /v1/files/{id}`: an uploaded file is erased; the files of results go with their batch."""
     if not await desk.drop(arrived.caller, arrived.argument):
         return Refuse(reason=ModelApi.NOT_FOUND)
-    return _ok({"id": arrived.argument, "object": "file", "deleted": True}, arrived)
+    return plain_answer({"id": arrived.argument, "object": "file", "deleted": True}, arrived.request_id)
 
 
 async def _found(desk: Batches, arrived: Arrived) -> BatchFile | ResultFile | Refuse:
@@ -167,13 +167,13 @@ async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Repl
             if isinstance(raw, Refuse):
                 return raw
             made = await desk.create(arrived.caller, declared, Asked(), raw)
-        return made if isinstance(made, Refuse) else _ok(_batch(made), arrived)
+        return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
     raw = await read_body(arrived.wire, limits.body_bytes_max, limits.body_timeout_s)
     asked = raw if isinstance(raw, Refuse) else _asked(raw)
     if isinstance(asked, Refuse):
         return asked
     made = await desk.create_of_file(arrived.caller, declared, asked)
-    return made if isinstance(made, Refuse) else _ok(_batch(made), arrived)
+    return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
 
 
 def _declared(head: Head) -> Declared | Refuse:
@@ -226,7 +226,7 @@ def _is_metadata(given: object) -> bool:
 async def batch(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/batches/{id}`."""
     found = await desk.find(arrived.caller, arrived.argument)
-    return found if isinstance(found, Refuse) else _ok(_batch(found), arrived)
+    return found if isinstance(found, Refuse) else plain_answer(_batch(found), arrived.request_id)
 
 
 async def batches(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
@@ -241,7 +241,7 @@ async def batches(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Rep
     listed, more = page
     ids = [one.id for one in listed]
     ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": more}
-    return _ok({"object": "list", "data": [_batch(one) for one in listed], **ends}, arrived)
+    return plain_answer({"object": "list", "data": [_batch(one) for one in listed], **ends}, arrived.request_id)
 
 
 def _query(raw: bytes) -> tuple[int, str | None] | Refuse:
@@ -260,7 +260,7 @@ def _query(raw: bytes) -> tuple[int, str | None] | Refuse:
 async def cancel(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
     """`POST /v1/batches/{id}/cancel`."""
     found = await desk.cancel(arrived.caller, arrived.argument)
-    return found if isinstance(found, Refuse) else _ok(_batch(found), arrived)
+    return found if isinstance(found, Refuse) else plain_answer(_batch(found), arrived.request_id)
 
 
 def _batch(batch: Batch) -> dict[str, Any]:
@@ -291,7 +291,3 @@ def _batch(batch: Batch) -> dict[str, Any]:
         "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
         "metadata": msgspec.Raw(batch.metadata) if batch.metadata else None,
     }
-
-
-def _ok(body: dict[str, Any], arrived: Arrived) -> Reply:
-    return Reply(200, request_id_headers(arrived.mouth, arrived.request_id), _encode(body))

@@ -57,11 +57,7 @@ class Head(msgspec.Struct, frozen=True):
     @property
     def api_key(self) -> bytes | None:
         """The key of `Authorization: Bearer …` or `x-api-key`, None when there is none in its form."""
-        bearer = self.values.get(b"authorization")
-        if bearer is None:
-            return self.values.get(b"x-api-key")
-        found = _BEARER.fullmatch(bearer)
-        return found[1] if found is not None else None
+        return self.bearer if b"authorization" in self.values else self.values.get(b"x-api-key")
 
 
 def parse_head(headers: Sequence[tuple[bytes, bytes]], raw_path: bytes) -> Head | Refuse:
@@ -79,11 +75,10 @@ def parse_head(headers: Sequence[tuple[bytes, bytes]], raw_path: bytes) -> Head 
         return invalid_request("headers", f"must be at most {HEAD_BYTES_MAX} bytes")
     if b"%" in raw_path or b"/." in raw_path or b"//" in raw_path or b"\\" in raw_path:
         return invalid_request("path", "must not be encoded and must hold no dot or empty segments")
-    if b"authorization" in values and b"x-api-key" in values:
-        found = _BEARER.fullmatch(values[b"authorization"])
-        if found is None or found[1] != values[b"x-api-key"]:
-            return invalid_request("x-api-key", "must not contradict authorization")
-    return Head(values)
+    head = Head(values)
+    if b"authorization" in values and b"x-api-key" in values and head.bearer != values[b"x-api-key"]:
+        return invalid_request("x-api-key", "must not contradict authorization")
+    return head
 
 
 def parse_declared(head: Head) -> Declared | Refuse:

@@ -14,13 +14,11 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
-from terraflow.gateway.http.replies import request_id_headers
+from terraflow.gateway.http.replies import plain_answer
 from terraflow.gateway.http.wire import Reply
-from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
 
-_encode = msgspec.json.Encoder().encode
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 
 
@@ -42,7 +40,7 @@ def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply | Refuse:
     if isinstance(listed, Refuse):
         return listed
     ids = [entry["id"] for entry in listed] or [None]
-    return _ok(
+    return plain_answer(
         {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}, request_id
     )
 
@@ -53,7 +51,7 @@ def model(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply
     if isinstance(listed, Refuse):
         return listed
     found = next((entry for entry in listed if entry["id"] == named), None)
-    return Refuse(reason=ModelApi.NOT_FOUND) if found is None else _ok(found, request_id)
+    return Refuse(reason=ModelApi.NOT_FOUND) if found is None else plain_answer(found, request_id)
 
 
 def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse:
@@ -115,13 +113,9 @@ async def evidence(
         "feedback": named_parts.get("feedback"),
         "records": records,
     }
-    return _ok(body, request_id)
+    return plain_answer(body, request_id)
 
 
 def review() -> Refuse:
     """REVIEW_NOT_FOUND: no contract can hold an answer yet, so there is none."""
     return Refuse(reason=ModelApi.REVIEW_NOT_FOUND)
-
-
-def _ok(body: dict[str, Any], request_id: str) -> Reply:
-    return Reply(200, request_id_headers(CHAT, request_id), _encode(body))

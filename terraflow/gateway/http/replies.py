@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.core.reasons import reason as reason_of
@@ -14,11 +16,18 @@ from terraflow.gateway.mouths.openai_chat import CHAT
 
 _REFUSED = 400
 
+_encode = msgspec.json.Encoder().encode
+
 
 def request_id_headers(mouth: Mouth, request_id: str) -> Headers:
     """The request's id, under our name and under the one that the mouth's clients show in their errors."""
     raw = request_id.encode()
     return [(b"x-terraflow-request-id", raw), (mouth.request_id_header, raw)]
+
+
+def plain_answer(body: object, request_id: str, status: int = 200) -> Reply:
+    """An answer beside governance, in OpenAI's shape: `body` as JSON, and the request's id."""
+    return Reply(status, request_id_headers(CHAT, request_id), _encode(body))
 
 
 def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> Reply:

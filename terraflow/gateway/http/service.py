@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -23,7 +24,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
 from terraflow.gateway.batches.desk import Batches
 from terraflow.gateway.declaring import combined
-from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.exchange import Declared, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, batches, openapi, reads
@@ -153,21 +154,20 @@ class Service:
 async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None:
     clock = service.plane.clock
     started, received_at = clock.monotonic(), clock.now()
-    declared = parse_declared(arrived.head)
-    if isinstance(declared, Refuse):
-        return declared
+    taken = await _take(service, arrived)
+    if isinstance(taken, Refuse):
+        return taken
+    declared, raw = taken
     limits, mouth = service.limits, arrived.mouth
-    raw = await _read(arrived.wire, limits)
-    if isinstance(raw, Refuse):
-        return raw
     parse = partial(mouth.parse, raw, limits.body_values_max)
     request = parse() if len(raw) < LONG_BYTES else await service.plane.turns.take(parse)
-    if isinstance(request, Declaring):
-        declared = combined(declared, request.declared)
-        if isinstance(declared, Refuse):
-            return declared
     if isinstance(request, Refuse):
         return request
+    if isinstance(request, Declaring):
+        both = combined(declared, request.declared)
+        if isinstance(both, Refuse):
+            return both
+        declared = both
     deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)
     x = Exchange(
         request_id=arrived.request_id,
@@ -184,9 +184,13 @@ async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None
     return await answer_governed(service.plane, mouth, x, arrived.wire)
 
 
-async def _read(wire: Wire, limits: ServiceLimits, bytes_max: int | None = None) -> bytes | Refuse:
-    bytes_max = limits.body_bytes_max if bytes_max is None else min(bytes_max, limits.body_bytes_max)
-    return await read_body(wire, bytes_max, limits.body_timeout_s)
+async def _take(service: Service, arrived: Arrived, bytes_max: int = sys.maxsize) -> tuple[Declared, bytes] | Refuse:
+    """What the head declares, and the body."""
+    declared, limits = parse_declared(arrived.head), service.limits
+    if isinstance(declared, Refuse):
+        return declared
+    raw = await read_body(arrived.wire, min(bytes_max, limits.body_bytes_max), limits.body_timeout_s)
+    return raw if isinstance(raw, Refuse) else (declared, raw)
 
 
 def _left(x: Exchange) -> None:
@@ -198,12 +202,10 @@ def _left(x: Exchange) -> None:
 
 
 async def _count_tokens(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    declared = parse_declared(arrived.head)
-    if isinstance(declared, Refuse):
-        return declared
-    raw = await _read(arrived.wire, service.limits)
-    if isinstance(raw, Refuse):
-        return raw
+    taken = await _take(service, arrived)
+    if isinstance(taken, Refuse):
+        return taken
+    _, raw = taken
     count = partial(counted, raw, service.limits.body_values_max)
     body = count() if len(raw) < LONG_BYTES else await service.plane.turns.take(count)
     if isinstance(body, Refuse):
@@ -233,12 +235,10 @@ async def _cancel(service: Service, arrived: Arrived) -> Reply | Refuse | None:
 
 
 async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    declared = parse_declared(arrived.head)
-    if isinstance(declared, Refuse):
-        return declared
-    raw = await _read(arrived.wire, service.limits, FEEDBACK_BYTES_MAX)
-    if isinstance(raw, Refuse):
-        return raw
+    taken = await _take(service, arrived, FEEDBACK_BYTES_MAX)
+    if isinstance(taken, Refuse):
+        return taken
+    _, raw = taken
     plane, turns = service.plane, service.feedback_turns
     return await acts.give_feedback(plane, turns, arrived.caller, arrived.request_id, arrived.argument, raw)
 
