@@ -6,7 +6,7 @@ import asyncio
 
 import uvloop
 
-REAL = ("test_clients", "test_tls")
+REAL = ("test_clients", "test_server", "test_tls")
 
 
 def pytest_asyncio_loop_factories(config, item):

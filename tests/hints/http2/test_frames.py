@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+from urllib.parse import unquote
 
 import hpack
 import pytest
 
-from terraflow.hints.http2.methods import Unary
+from terraflow.hints.http2.methods import Inline, Unary
+from terraflow.hints.http2.status import GrpcError, Status
 from tests.hints.http2.raw import ECHO, PREFACE, REQUEST, Strict, block, call, data, frame, headers, message, settings
 
 U32 = struct.Struct(">I").pack
@@ -196,6 +198,16 @@ CASES = {
         headers(1, grpc_encoding="gzip") + frame("DATA", 1, 1, message(b"a", 1)),
         ["STATUS 1 13"],
     ),
+    "compressed rubbish": (
+        None,
+        headers(1, grpc_encoding="deflate") + frame("DATA", 1, 1, message(b"what no deflate begins with", 1)),
+        ["STATUS 1 13"],
+    ),
+    "trailers of a call that was refused": (
+        headers(1, p_path="/t/None"),
+        frame("HEADERS", 5, 1, block({"a": "b"})) + call(3),
+        ["OPEN 3", "DATA 3 10", "STATUS 3 0"],
+    ),
     "message that says it is too large": (
         None,
         headers(1) + frame("DATA", 0, 1, struct.pack(">BI", 0, 4 * 1024 * 1024 + 1)),
@@ -292,6 +304,72 @@ async def test_heads_that_are_kept_by_their_block_follow_the_dynamic_table():
         peer.send(frame("HEADERS", 4, stream, one), data(stream))
         words += [word for word in peer.told(peer.frames()) if word.startswith("STATUS")]
     assert words == ["STATUS 1 0", "STATUS 3 0", "STATUS 5 0", "STATUS 7 12", "STATUS 9 12", "STATUS 11 0"]
+    peer.connection.connection_lost(None)
+
+
+async def test_heads_that_are_kept_follow_a_table_that_trailers_change():
+    """The newest entry of the table is the path, until trailers have put another before it."""
+    peer = Strict(WITH_HALF).peer()
+    fixed = block([(name, value) for name, value in REQUEST.items() if name.startswith(":") and name != ":path"])
+    rest = block([("content-type", "application/grpc")])
+    newest = b"\xbe"
+    peer.send(frame("HEADERS", 4, 1, fixed + b"\x44\x07/t/Half" + rest), data(1))
+    peer.send(frame("HEADERS", 4, 3, fixed + newest + rest))
+    peer.send(frame("HEADERS", 4, 5, fixed + newest + rest))
+    assert peer.told(peer.frames()) == []
+    peer.send(frame("HEADERS", 5, 3, b"\x40\x01a\x01b"))
+    peer.send(frame("HEADERS", 4, 7, fixed + newest + rest))
+    assert peer.told(peer.frames()) == ["STATUS 3 13", "RST 7 PROTOCOL_ERROR"]
+    peer.connection.connection_lost(None)
+    await peer.settled()
+
+
+async def test_what_breaks_the_server_itself_is_told_and_ends_one_connection():
+    class Torn(dict):
+        """A table that cannot be read."""
+
+        def get(self, key, default=None):
+            raise RuntimeError("planted")
+
+    strict = Strict(Torn())
+    peer, other = strict.peer(), strict.peer()
+    peer.send(call())
+    assert peer.told(peer.frames()) == ["GOAWAY INTERNAL_ERROR"]
+    assert [(where, str(what)) for where, what in strict.faults] == [("connection", "planted")]
+    other.send(frame("PING", 0, 0, bytes(8)))
+    assert other.told(other.frames()) == ["PING ACK"]
+    for raw in (peer, other):
+        raw.connection.connection_lost(None)
+
+
+async def test_a_call_after_the_last_word_is_passed_over():
+    peer = Strict(WITH_HALF).peer()
+    peer.send(HALF)
+    peer.connection.drain()
+    ping = peer.frames()[-1]
+    assert ping.kind == "PING"
+    peer.send(frame("PING", 1, 0, ping.payload))
+    assert peer.told(peer.frames()) == ["GOAWAY NO_ERROR"]
+    peer.send(call(3), call(5))
+    assert peer.told(peer.frames()) == []
+    assert not peer.wire.closed
+    peer.send(data(1), frame("RST_STREAM", 0, 1, U32(8)))
+    assert peer.wire.closed
+    await peer.settled()
+
+
+@pytest.mark.parametrize("size", [1, 126, 127, 128, 300, 1_024])
+async def test_a_status_message_of_every_length_is_whole(size):
+    text = ("a%" * size)[:size]
+
+    def refused(request, _):
+        raise GrpcError(Status.ABORTED, text)
+
+    peer = Strict({"/t/Echo": Inline(refused)}).peer()
+    peer.send(call())
+    (end,) = peer.frames()
+    told = dict(peer.decoder.decode(end.payload))
+    assert (told["grpc-status"], unquote(told["grpc-message"])) == ("10", text)
     peer.connection.connection_lost(None)
 
 
