@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -146,6 +146,25 @@ async def test_a_restart_clears_also_when_its_first_batches_are_lost(publisher, 
     await again.close()
 
 
+async def test_an_engine_that_does_not_answer_is_asked_less_and_less_and_at_once_again_when_it_has(publisher):
+    quick = {"replay_timeout_s": 0.02, "retry_s": 0.02, "stale_retry_s": 0.05, "heartbeat_s": 5.0}
+    running = Running(settings(publisher, **quick))
+    await running.connected()
+    publisher.answers, before = False, len(publisher.asked)
+    await publisher.publish(batch(stored(1)), lost=True)
+    await publisher.publish(batch(stored(10)))
+    await asyncio.sleep(1.5)
+    # After waits of 0.02, 0.04, 0.08 s and so on; without doubling there would be some twenty.
+    assert 4 <= len(publisher.asked) - before <= 8
+    publisher.answers = True
+    await running.until(lambda: running.feeds.states()["r"] is State.IN_SEQUENCE)
+    publisher.answers, before = False, len(publisher.asked)
+    await publisher.publish(batch(stored(20)), lost=True)
+    await publisher.publish(batch(stored(30)))
+    await running.until(lambda: len(publisher.asked) - before >= 3, 2.0)
+    await running.close()
+
+
 async def test_a_bad_batch_is_counted_and_the_feed_goes_on(publisher, running):
     await publisher.publish(batch(stored(1)))
     await publisher.publish(b"\xc1 no batch")
@@ -169,6 +188,47 @@ async def test_an_engine_that_is_lost_is_degraded_within_two_heartbeats(publishe
     assert running.index.chain(SCOPE, "", keys(1), [2], 0.0)[0].degraded
 
 
+async def test_messages_wait_in_the_socket_until_a_large_one_is_applied(publisher, running):
+    await publisher.publish(batch(stored(1, blocks=20_000)))
+    for number in range(20):
+        await publisher.publish(batch(stored(100_000 + number)))
+    (source,) = running.feeds.feed("t/m/r").sources().values()
+    taken = set()
+    async with asyncio.timeout(20):
+        while len(source.mapping) < 20_000:
+            taken.add(running.number("messages"))
+            await asyncio.sleep(0)
+    assert taken <= {0, 1}
+    await running.until(lambda: running.number("messages") == 21 and len(source.mapping) == 20_020)
+
+
+async def test_what_is_half_applied_when_the_service_ends_is_kept_whole(publisher, running):
+    await publisher.publish(batch(stored(1, blocks=20_000)))
+    (source,) = running.feeds.feed("t/m/r").sources().values()
+    async with asyncio.timeout(20):
+        while True:
+            await asyncio.sleep(0)
+            if source.mapping:
+                break
+    assert len(source.mapping) < 20_000
+    await running.close()
+    assert len(source.mapping) == running.index.entries() == 20_000
+
+
+async def test_a_restart_that_the_stream_has_seen_is_no_second_one_on_the_page(publisher, running):
+    feed = running.feeds.feed("t/m/r")
+    await publisher.publish(batch(stored(1)))
+    await running.until(lambda: running.holds(keys(1)) == 1)
+    await feed._read({"*": {"queries": 100.0}})
+    publisher.sequence, publisher.buffer = 0, []
+    await publisher.publish(batch(stored(5)))
+    await running.until(lambda: running.holds(keys(5)) == 1)
+    await feed._read({"*": {"queries": 3.0}})
+    assert (running.number("restarts"), running.holds(keys(5))) == (1, 1)
+    await feed._read({"*": {"queries": 1.0}})
+    assert (running.number("restarts"), running.holds(keys(5))) == (2, 0)
+
+
 async def test_each_rank_is_a_source_and_the_first_takes_over(publisher, running):
     await publisher.publish(batch(stored(1), rank=0))
     await running.until(lambda: running.holds(keys(1), "r/dp0") == 1)
@@ -188,6 +248,47 @@ async def test_an_unreadable_batch_is_nobodys_of_several_and_the_next_of_its_ran
     await publisher.publish(batch(stored(3), rank=0))
     await running.until(lambda: running.number("gaps") == 1)
     assert running.feeds.states()["r/dp1"] is State.IN_SEQUENCE
+
+
+async def test_a_replay_brings_no_blocks_of_another_rank(publisher, running):
+    await publisher.publish(batch(stored(1), rank=0))
+    await running.until(lambda: running.holds(keys(1), "r/dp0") == 1)
+    await publisher.publish(batch(stored(20), rank=1), lost=True)
+    await publisher.publish(batch(stored(30), rank=0))
+    await running.until(lambda: running.holds(keys(30), "r/dp0") == 1)
+    assert running.holds(keys(20), "r/dp0") == 0
+
+
+async def test_ranks_beyond_the_bound_are_dropped_and_counted(publisher):
+    running = Running(settings(publisher, ranks_max=1))
+    await running.connected()
+    await publisher.publish(batch(stored(1), rank=0))
+    await publisher.publish(batch(stored(2), rank=1), sequence=0)
+    await running.until(lambda: running.number("ranks_dropped") == 1)
+    assert set(running.feeds.states()) == {"r/dp0"} and running.holds(keys(2), "r/dp1") == 0
+    await running.close()
+
+
+class Labelled(IndexSink):
+    """A sink that knows what is registered."""
+
+    def __init__(self, index: Index) -> None:
+        super().__init__(index)
+        self.labels: dict[str, dict[str, str]] = {}
+
+    def register(self, tenant: str, model: str, replica: str, labels: Mapping[str, str]) -> None:
+        self.labels[replica] = dict(labels)
+
+
+async def test_the_labels_go_with_the_rank_that_takes_over(publisher):
+    running = Running(settings(publisher, labels={"pool": "p"}))
+    sink = running.feeds._sink = Labelled(running.index)
+    await running.connected()
+    assert sink.labels == {"r": {"pool": "p"}}
+    await publisher.publish(batch(stored(1), rank=0))
+    await running.until(lambda: running.holds(keys(1), "r/dp0") == 1)
+    assert sink.labels == {"r": {}, "r/dp0": {"pool": "p"}}
+    await running.close()
 
 
 async def test_ranks_may_be_named_and_topics_chosen(publisher):
