@@ -7,13 +7,9 @@ other calls are not at fault.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from terraflow.hints.http2 import settings as set_
+from terraflow.hints.http2.connection import Connection
 from terraflow.hints.http2.frames import ACK, PING, SETTINGS, ErrorCode, StreamFault, frame, protocol_error, sized, u32
-
-if TYPE_CHECKING:
-    from terraflow.hints.http2.connection import Connection
 
 
 def on_rst_stream(connection: Connection, _: int, number: int, payload: bytes) -> None:

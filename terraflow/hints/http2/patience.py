@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from terraflow.hints.http2.connection import Connection
 from terraflow.hints.http2.frames import ErrorCode
 from terraflow.hints.http2.status import Status
-
-if TYPE_CHECKING:
-    from terraflow.hints.http2.connection import Connection
-    from terraflow.hints.http2.stream import Stream
+from terraflow.hints.http2.stream import Stream
 
 
 def look(connection: Connection, now: float) -> None:

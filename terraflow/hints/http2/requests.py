@@ -6,9 +6,8 @@ it is a fault.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from terraflow.hints.http2 import running
+from terraflow.hints.http2.connection import Connection
 from terraflow.hints.http2.frames import (
     END_HEADERS,
     END_STREAM,
@@ -23,22 +22,7 @@ from terraflow.hints.http2.frames import (
 from terraflow.hints.http2.heads import Head, Malformed
 from terraflow.hints.http2.messages import PREFIX_BYTES
 from terraflow.hints.http2.status import GrpcError, Status
-
-if TYPE_CHECKING:
-    from terraflow.hints.http2.connection import Connection
-    from terraflow.hints.http2.stream import Stream
-
-
-class OpenBlock:
-    """A header block whose CONTINUATION is to come."""
-
-    __slots__ = ("block", "flags", "since", "stream")
-
-    def __init__(self, stream: int, flags: int, block: bytes, since: float) -> None:
-        self.stream = stream
-        self.flags = flags
-        self.block = bytearray(block)
-        self.since = since
+from terraflow.hints.http2.stream import OpenBlock, Stream
 
 
 def on_headers(connection: Connection, flags: int, number: int, payload: bytes) -> None:

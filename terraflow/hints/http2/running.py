@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from terraflow.hints.http2.connection import Connection
 from terraflow.hints.http2.methods import Bidi, ClientStream, Inline, ServerStream, Unary
 from terraflow.hints.http2.status import GrpcError, Status
-
-if TYPE_CHECKING:
-    from terraflow.hints.http2.connection import Connection
-    from terraflow.hints.http2.stream import Stream
+from terraflow.hints.http2.stream import Stream
 
 _MESSAGES_A_TURN = 64
 """Requests that a handler which never waits may read, and replies that it may give, before others have their turn."""

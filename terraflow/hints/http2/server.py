@@ -1,4 +1,4 @@
-"""The server: one listening socket, a `Connection` for each client that is admitted, a stop that lets calls end.
+"""The server: one listening socket, an `Inbound` for each client that is admitted, a stop that lets calls end.
 
 1. It accepts by itself, so that clients count from their first packet on, a TLS handshake included, and so that each
    meets the certificate that is in force then.
@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 
 from terraflow.hints.http2.call import Peer
-from terraflow.hints.http2.connection import Connection
+from terraflow.hints.http2.inbound import Inbound
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.methods import Methods
 from terraflow.hints.http2.shared import OnFault, Shared, unheard
@@ -103,7 +103,7 @@ class Server:
         """Hand an admitted client to its connection, after the handshake if there is one."""
         loop = asyncio.get_running_loop()
         tls = None if self._tls is None else self._tls.context
-        connection = Connection(self.shared, loop, Peer(host))
+        connection = Inbound(self.shared, loop, Peer(host))
         try:
             await loop.connect_accepted_socket(
                 lambda: connection,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from terraflow.hints.http2.call import Peer
 from terraflow.hints.http2.frames import ErrorCode
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.methods import Methods
-
-if TYPE_CHECKING:
-    from terraflow.hints.http2.connection import Connection
+from terraflow.hints.http2.stream import Stream
 
 ENDING_MAX = 64
 """Connections that were ended to make room and are not gone yet; beyond them nobody is taken in."""
@@ -23,6 +22,20 @@ OnFault = Callable[[str, BaseException], None]
 
 def unheard(_: str, __: BaseException) -> None:
     """For a server whose owner does not listen."""
+
+
+class Admitted(Protocol):
+    """What is known here of a connection. `quiet_since`: when its last stream ended, in seconds of `time.monotonic`."""
+
+    peer: Peer
+    streams: dict[int, Stream]
+    tasks: set[asyncio.Task[None]]
+    closing: bool
+    quiet_since: float
+
+    def close(self, code: ErrorCode, what: str) -> None: ...
+    def drain(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Shared:
@@ -37,9 +50,9 @@ class Shared:
         self.limits = limits
         self.on_fault = on_fault
         self.tally: Counter[str] = Counter()
-        self.connections: set[Connection] = set()
+        self.connections: set[Admitted] = set()
         self.addresses: Counter[str] = Counter()
-        self.ending: set[Connection] = set()
+        self.ending: set[Admitted] = set()
         self.assembling = 0
         self._left = asyncio.Event()
 
@@ -73,7 +86,7 @@ class Shared:
         idlest.close(ErrorCode.NO_ERROR, "others wait")
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Admitted) -> None:
         """A connection that was admitted has ended."""
         self.connections.discard(connection)
         if connection in self.ending:
@@ -82,7 +95,7 @@ class Shared:
             self._uncount(connection)
         self._left.set()
 
-    def _uncount(self, connection: Connection) -> None:
+    def _uncount(self, connection: Admitted) -> None:
         address = connection.peer.address
         self.addresses[address] -= 1
         if self.addresses[address] <= 0:

@@ -1,4 +1,4 @@
-"""One stream: a call on its way in and its reply on the way out."""
+"""One stream: a call on its way in and its reply on the way out; and a head that is not whole yet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from terraflow.hints.http2.call import Call
 from terraflow.hints.http2.heads import Head
 from terraflow.hints.http2.messages import Incoming
 from terraflow.hints.http2.methods import Inline, Method, ServerStream, Unary
+
+
+class OpenBlock:
+    """A header block whose CONTINUATION is to come."""
+
+    __slots__ = ("block", "flags", "since", "stream")
+
+    def __init__(self, stream: int, flags: int, block: bytes, since: float) -> None:
+        self.stream = stream
+        self.flags = flags
+        self.block = bytearray(block)
+        self.since = since
 
 
 class Stream:

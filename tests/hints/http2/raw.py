@@ -12,7 +12,7 @@ from typing import NamedTuple
 import hpack
 
 from terraflow.hints.http2.call import Peer
-from terraflow.hints.http2.connection import Connection
+from terraflow.hints.http2.inbound import Inbound
 from terraflow.hints.http2.limits import Limits
 from terraflow.hints.http2.methods import Inline, Methods
 from terraflow.hints.http2.shared import Shared
@@ -131,7 +131,7 @@ class Raw:
     def __init__(self, shared: Shared, greeting: bytes = PREFACE + settings()) -> None:
         loop = asyncio.get_running_loop()
         shared.admit("test")
-        self.connection = Connection(shared, loop, Peer("test"))
+        self.connection = Inbound(shared, loop, Peer("test"))
         self.wire = Wire(loop)
         self.wire.protocol = self.connection
         self.connection.connection_made(self.wire)
