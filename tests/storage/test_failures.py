@@ -31,6 +31,7 @@ class Disk:
         self.fail_before = 0
         self.fail_after = 0
         self.opened = 0
+        self.rolled_back: Callable[[], object] = lambda: None
 
     def connect(self, path: str, **options: Any) -> sqlite3.Connection:
         self.opened += 1
@@ -38,6 +39,10 @@ class Disk:
 
         class Cursor(sqlite3.Cursor):
             def execute(self, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+                if statement == "ROLLBACK":
+                    super().execute(statement, parameters)
+                    disk.rolled_back()
+                    return self
                 if statement != "COMMIT":
                     return super().execute(statement, parameters)
                 if disk.fail_before:
@@ -108,6 +113,31 @@ async def test_a_value_that_no_column_takes_fails_its_verb_alone(tmp_path: Path)
     assert await kept == Reserved()
     assert await store.begin([entry(request_id())], None) == Reserved()
     assert disk.opened == opened, "the database is well"
+    await store.close()
+
+
+@pytest.mark.parametrize("trouble", ["a failed commit", "a held lock"])
+async def test_a_note_outlives_the_verbs_that_it_was_rolled_back_with(tmp_path: Path, trouble: str) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, clock=SetClock(), connect=disk.connect)
+    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    noted = request_id()
+    if trouble == "a failed commit":
+        disk.fail_before = 1
+    else:
+        disk.rolled_back = lambda: other.execute("BEGIN IMMEDIATE")
+    store.note([entry(noted, "outcome")])
+    kept = asyncio.create_task(store.begin([entry(request_id())], None))  # type: ignore[arg-type]
+    bad = msgspec.structs.replace(entry(request_id()), application=object())
+    broken = asyncio.create_task(store.begin([bad], None))  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        await kept
+    with pytest.raises((StoreUnavailable, sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+        await broken
+    other.close()
+    await until_up(store)
+    await store.drain()
+    assert len(await store.find_entries("acme", "app", noted)) == 1
     await store.close()
 
 

@@ -10,8 +10,8 @@
 4. While another process holds the write lock, the batch waits on the loop's timer, at most `LOCK_PATIENCE_S`; what
    comes after that, while the lock is still held, is refused at once: a request with several verbs waits once.
 5. A verb runs to its end even when its caller has been cancelled.
-6. Notes ride with the next batch; alone, they start one after `NOTE_DELAY_S`. Those of a failed commit are
-   appended again after the reopening unless the log has them.
+6. Notes ride with the next batch; alone, they start one after `NOTE_DELAY_S`. One whose verb is given up (a commit
+   failed, the lock is held) is appended later unless the log has it by then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import concurrent.futures
 import contextlib
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -201,10 +201,7 @@ class Committer:
             loop.call_later(pause, self._begin, waited_s + pause)
             return
         self._refused_at = loop.time()
-        unavailable = StoreUnavailable("another process holds the database's write lock")
-        for waiting in (self._alone, self._queue):
-            while waiting:
-                waiting.popleft().fail(unavailable)
+        self._give_up((), StoreUnavailable("another process holds the database's write lock"))
         if self._notes and self._note_timer is None:
             self._note_timer = loop.call_later(NOTE_DELAY_S, self._note_due)
         self._rest()
@@ -322,15 +319,19 @@ class Committer:
         self._batch.forget()
         lost = StoreUnavailable("the database failed")
         lost.__cause__ = cause
-        for verb in verbs:
+        self._give_up((*verbs, *(Verb(*job) for job in self._jobs)), lost)
+        self._jobs.clear()
+        self._reopen(0)
+
+    def _give_up(self, verbs: Sequence[Verb], error: StoreUnavailable) -> None:
+        """Fail these verbs and all that wait; a note, which nobody would ask for again, waits on (rule 6)."""
+        for verb in (*verbs, *self._alone, *self._queue):
             if verb.again is not None:
                 self._notes.append(Verb(verb.again, None, verb.again))
-        for verb in (*verbs, *self._alone, *self._queue, *(Verb(*job) for job in self._jobs)):
-            verb.fail(lost)
+            else:
+                verb.fail(error)
         self._alone.clear()
-        self._jobs.clear()
         self._queue.clear()
-        self._reopen(0)
 
     def _reopen(self, attempt: int) -> None:
         loop = self._loop or self._bind()
