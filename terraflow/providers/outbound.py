@@ -132,8 +132,14 @@ class Outbound:
             endpoint = self._endpoints[boundary, place] = Endpoint(
                 place, boundary, self._sessions[boundary], self._lingering
             )
-            await self._look(endpoint)
+        # Counted before the look, during which another user may come and go.
         endpoint._users += 1
+        if endpoint.standing is Standing.UNRESOLVED:
+            try:
+                await self._look(endpoint)
+            except BaseException:
+                self.release(endpoint)
+                raise
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh())
         return endpoint

@@ -217,6 +217,35 @@ async def test_an_endpoint_without_users_is_forgotten():
         assert names.asked == 2
 
 
+async def test_an_endpoint_is_looked_at_for_as_long_as_one_of_its_users_is_there():
+    names, answering = Names("127.0.0.1"), asyncio.Event()
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        await answering.wait()
+        return await names.resolve(host, port)
+
+    async with reaching(resolve=resolve) as outbound:
+        place = parse_place("http://models.example.com:9/v1")
+        stays = asyncio.create_task(outbound.open(place, Boundary.PRIVATE))
+        leaves = asyncio.create_task(outbound.open(place, Boundary.PRIVATE))
+        breaks_off = asyncio.create_task(outbound.open(place, Boundary.PRIVATE))
+        await asyncio.sleep(0)
+        leaves.add_done_callback(lambda opening: outbound.release(opening.result()))
+        breaks_off.cancel()
+        await asyncio.sleep(0)
+        answering.set()
+        kept = await stays
+        await asyncio.wait((leaves, breaks_off))
+        assert kept.standing is leaves.result().standing is Standing.PERMITTED
+        names.addresses = ["8.8.8.8"]
+        await outbound.refresh()
+        assert kept.standing is Standing.OUTSIDE
+        outbound.release(kept)
+        asked = names.asked
+        await outbound.refresh()
+        assert names.asked == asked, "nobody is there any more"
+
+
 async def test_boundaries_share_no_connection():
     async with Vendor(HELLO) as vendor, reaching() as outbound:
         endpoint = f"http://127.0.0.1:{vendor.port}/v1"
