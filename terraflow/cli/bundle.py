@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from terraflow.cli.ending import end
+from terraflow.cli.shown import shown
 from terraflow.cli.whole_help import WholeHelp
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ def show(
     if as_json:
         print(payload.decode())
         return
-    print("\n".join(outline(document)))
+    print("\n".join(map(shown, outline(document))))
 
 
 def _document(raw: bytes) -> BundleDocument:
@@ -235,14 +237,13 @@ def _reject(file: Path, rejected: BundleRejected, as_json: bool) -> NoReturn:
     else:
         print(f"{file} is refused; nothing was changed:", file=sys.stderr)
         for problem in rejected.problems:
-            print(f"  {problem.field}: {problem.rule}", file=sys.stderr)
+            print(shown(f"  {problem.field}: {problem.rule}"), file=sys.stderr)
         print("Every field is explained in docs/reference/bundle.md.", file=sys.stderr)
     raise typer.Exit(1)
 
 
 def _fail(said: str, as_json: bool) -> NoReturn:
-    if as_json:
-        print(json.dumps({"error": said}, ensure_ascii=False))
-    else:
-        print(f"terraflow bundle: {said}", file=sys.stderr)
+    if not as_json:
+        end("bundle", said, 2)
+    print(json.dumps({"error": said}, ensure_ascii=False))
     raise typer.Exit(2)

@@ -7,13 +7,10 @@ from typing import NoReturn
 
 import typer
 
+from terraflow.cli.shown import shown
+
 
 def end(command: str, said: str, code: int) -> NoReturn:
     """End the command: 2 when it was called wrongly, else 1, unless its help says otherwise."""
-    print(f"terraflow {command}: {said}", file=sys.stderr)
+    print(f"terraflow {command}: {shown(said)}", file=sys.stderr)
     raise typer.Exit(code)
-
-
-def plain(text: str) -> str:
-    """Printable ASCII: a file's name may hold anything, and what is said must not steer the terminal."""
-    return "".join(letter if letter == "\n" or " " <= letter <= "~" else ascii(letter)[1:-1] for letter in text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from terraflow.cli.ending import end
+from terraflow.cli.shown import shown
 
 if TYPE_CHECKING:
     from terraflow.app.hints_findings import Checkup
@@ -108,7 +109,7 @@ def _print(checkup: Checkup, form: Form) -> None:
     if form is Form.JSON:
         print(msgspec.json.format(msgspec.json.encode(checkup)).decode())
         return
-    print("\n".join(_table(checkup) if form is Form.TABLE else _human(checkup)))
+    print("\n".join(map(shown, _table(checkup) if form is Form.TABLE else _human(checkup))))
 
 
 def _human(checkup: Checkup) -> Iterator[str]:

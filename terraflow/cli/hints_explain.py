@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from terraflow.cli.ending import end
+from terraflow.cli.shown import shown
 
 if TYPE_CHECKING:
     from terraflow.app.hints_settings import HintsSettings
@@ -72,7 +73,7 @@ def command(
         path, words = plainly(ExplainRequest, str(bad))
         end("hints explain", f"{'.'.join(map(str, path))}: {words}", 2)
     found = _of_service(settings, asked, at) if snapshot is None else _of_snapshot(settings, asked, snapshot)
-    print(msgspec.json.encode(found).decode() if as_json else "\n".join(lines(found)))
+    print(msgspec.json.encode(found).decode() if as_json else "\n".join(map(shown, lines(found))))
 
 
 def _list(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from terraflow.cli.ending import end, plain
+from terraflow.cli.ending import end
 from terraflow.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def command(
     names = [name.replace("-", "_") for said in policy for name in said.split(",")] if policy else list(NAMES)
     for name in names:
         if name not in NAMES:
-            end("hints replay", plain(f"--policy {name}: it is one of {', '.join(NAMES)}"), 2)
+            end("hints replay", f"--policy {name}: it is one of {', '.join(NAMES)}", 2)
     try:
         requests = _read(trace)
     except TraceFault as fault:
-        end("hints replay", plain(f"{trace}, {fault}"), 2)
+        end("hints replay", f"{trace}, {fault}", 2)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as trouble:
-        end("hints replay", plain(f"cannot read {trace}: {getattr(trouble, 'strerror', None) or trouble}"), 2)
+        end("hints replay", f"cannot read {trace}: {getattr(trouble, 'strerror', None) or trouble}", 2)
     setting = Setting(
         replicas=replicas,
         blocks=blocks,

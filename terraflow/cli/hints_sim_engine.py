@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from terraflow.cli.ending import end, plain
+from terraflow.cli.ending import end
 
 if TYPE_CHECKING:
     from terraflow.hints.engine.serve import Engine
@@ -76,7 +76,7 @@ def command(
     try:
         engine = _engine(said)
     except (ValueError, TypeError) as bad:
-        end("hints sim-engine", plain(str(bad)), 2)
+        end("hints sim-engine", str(bad), 2)
     _serve(engine)
 
 
@@ -149,14 +149,14 @@ def _serve(engine: Engine) -> None:
         uvloop.run(serve())
     except zmq.ZMQError as trouble:
         ports = "; give another with --events-port or --replay-port, 0 for a free one"
-        end("hints sim-engine", plain(f"{trouble}{ports if trouble.errno == errno.EADDRINUSE else ''}"), 2)
+        end("hints sim-engine", f"{trouble}{ports if trouble.errno == errno.EADDRINUSE else ''}", 2)
     except OSError as trouble:
         where = f"cannot listen on {engine.host}:{engine.port}"
         why = os.strerror(trouble.errno) if trouble.errno else str(trouble)
         end(
             "hints sim-engine",
-            plain(f"{where}: {why}; give another address or port with --host or --port, 0 for a free one"),
+            f"{where}: {why}; give another address or port with --host or --port, 0 for a free one",
             2,
         )
     except ValueError as trouble:
-        end("hints sim-engine", plain(str(trouble)), 2)
+        end("hints sim-engine", str(trouble), 2)

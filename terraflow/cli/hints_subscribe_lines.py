@@ -8,6 +8,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from terraflow.cli.shown import shown
+
 if TYPE_CHECKING:
     from terraflow.hints.feed.feeds import Feeds
     from terraflow.hints.feed.remote import RemoteSink
@@ -27,7 +29,7 @@ class _Changes(logging.Handler):
         began = _OVER if sys.stderr.isatty() else ""
         raised = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
         what = f": {raised.__name__}" if raised is not None else ""
-        print(f"{began}hints subscribe: {record.getMessage()}{what}", file=sys.stderr, flush=True)
+        print(f"{began}hints subscribe: {shown(record.getMessage())}{what}", file=sys.stderr, flush=True)
 
 
 def write_changes() -> None:

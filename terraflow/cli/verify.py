@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from terraflow.cli.ending import end, plain
+from terraflow.cli.ending import end
 from terraflow.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def command(
         if refused.record is not None:
             tenant, index, request_id = refused.record
             said["record"] = {"tenant": tenant, "index": index, "request_id": request_id}
-        _say(said, f"REFUSED  {refused}", as_json)
+        _say(said, [f"REFUSED  {refused}"], as_json)
         raise typer.Exit(1) from None
     except OSError as trouble:
-        end("verify", plain(f"cannot read {trouble.filename or evidence}: {trouble.strerror or trouble}"), 2)
+        end("verify", f"cannot read {trouble.filename or evidence}: {trouble.strerror or trouble}", 2)
     except ValueError as trouble:
-        end("verify", plain(str(trouble)), 2)
+        end("verify", str(trouble), 2)
     _say({"verified": True, **verdict}, _summary(verdict), as_json)
 
 
@@ -86,12 +86,12 @@ def _verify_answer(file: Path, key: LogKey) -> dict[str, Any]:
     return {"origin": key.name, **verify_answer(file.read_bytes(), key)._asdict()}
 
 
-def _summary(verdict: dict[str, Any]) -> str:
+def _summary(verdict: dict[str, Any]) -> list[str]:
     if "request_id" in verdict:
         where = ", ".join(
             f"{kind} at {index}" for kind, index in zip(verdict["kinds"], verdict["indexes"], strict=True)
         )
-        return f"VERIFIED  {verdict['request_id']}: {where}, in {verdict['origin']} of {verdict['size']} records"
+        return [f"VERIFIED  {verdict['request_id']}: {where}, in {verdict['origin']} of {verdict['size']} records"]
     lines = [
         f"VERIFIED  {verdict['origin']}: {verdict['size']} records, root {verdict['root']}",
         f"          requests {verdict['intents']}, ended {verdict['outcomes']}, open {verdict['open']};"
@@ -99,8 +99,14 @@ def _summary(verdict: dict[str, Any]) -> str:
     ]
     if verdict["previous_size"] is not None:
         lines.append(f"          continues the earlier checkpoint of {verdict['previous_size']} records")
-    return "\n".join(lines)
+    return lines
 
 
-def _say(verdict: dict[str, Any], text: str, as_json: bool) -> None:
-    print(json.dumps(verdict) if as_json else plain(text))
+def _say(verdict: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    print(json.dumps(verdict) if as_json else "\n".join(map(_plain, lines)))
+
+
+def _plain(line: str) -> str:
+    """Printable ASCII, which any standard output takes: a file of a stranger's export may have any name, and what is
+    said of it must not steer the terminal, nor pass for a verdict of ours."""
+    return "".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in line)

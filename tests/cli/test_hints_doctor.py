@@ -374,6 +374,17 @@ async def test_the_three_forms_and_the_exit_codes(tmp_path: Path) -> None:
     assert (await terraflow(*asked, "-o", "json", code=2)).stdout.count('"FAIL"') == 3
 
 
+async def test_a_replicas_name_neither_steers_the_terminal_nor_begins_a_line(tmp_path: Path) -> None:
+    async with service(tmp_path / "data") as running:
+        report(running, "r\x1b[2J\nOK", b"1", stats=Stats())
+        who = patient(running)
+        asked = ["hints", "doctor", "--endpoint", who.grpc, "--public", who.public, "--internal", who.internal]
+        asked += ["--token-file", str(running.settings.token_path())]
+        for form in ("human", "table"):
+            said = (await terraflow(*asked, "--output", form)).stdout
+            assert "r\\x1b[2J\\nOK" in said and all(line.isprintable() for line in said.split("\n"))
+
+
 WRONG = [
     (["--offline"], "--manifests"),
     (["--endpoint", "nowhere"], "no host:port"),

@@ -114,9 +114,9 @@ def test_a_refusal_says_what_failed_and_where_and_exits_with_1(
     as_json = terraflow("verify", str(copy), "--key", workspace.key, "--json")
     assert as_json.returncode == 1
     assert set(json.loads(as_json.stdout)) == {"verified", "where", "what"}
-    (copy / "x\x1b[31m\xe9").write_bytes(b"")
+    (copy / "x\x1b[31m\xe9\nVERIFIED").write_bytes(b"")
     done = terraflow("verify", str(copy), "--key", workspace.key)
-    assert done.stdout.startswith("REFUSED  x\\x1b[31m\\xe9: is not listed")
+    assert done.stdout.startswith("REFUSED  x\\x1b[31m\\xe9\\nVERIFIED: is not listed")
 
 
 def test_a_refusal_names_the_record_that_does_not_hold(workspace: Workspace, exported: Path, tmp_path: Path) -> None:

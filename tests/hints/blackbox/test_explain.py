@@ -56,6 +56,14 @@ def test_a_running_service_says_what_it_would_answer_and_why(explained: Served) 
     assert (rows["none"]["answered"], rows["none"]["blocks"]) == (False, 0)
 
 
+def test_a_replicas_name_neither_steers_the_terminal_nor_begins_a_line(explained: Served) -> None:
+    explained.client().report(update("r\x1b[2J\n* best", [b"a"], tenant_id="u"))
+    asked = hints(explained, "explain", "--tenant", "u", *ASKED[2:], "--at", explained.at["internal"])
+    assert asked.returncode == 0
+    assert "* r\\x1b[2J\\n* best: " in asked.stdout
+    assert all(line.isprintable() for line in asked.stdout.split("\n"))
+
+
 def test_people_read_it_as_lines(explained: Served) -> None:
     asked = hints(explained, "explain", *ASKED, "--at", explained.at["internal"])
     assert asked.stdout.startswith("PREFIX_MATCH: ")

@@ -67,5 +67,10 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path, name: str, content: byt
 def test_a_file_that_is_not_there_and_a_policy_that_is_none(tmp_path: Path, trace: Path) -> None:
     done = CliRunner().invoke(app, ["replay", str(tmp_path / "none")])
     assert (done.exit_code, "No such file" in done.stderr) == (2, True)
+    done = CliRunner().invoke(app, ["replay", str(tmp_path / "n\x1b[2J\u202e\none")])
+    assert (
+        done.stderr
+        == f"terraflow hints replay: cannot read {tmp_path}/n\\x1b[2J\\u202e\\none: No such file or directory\n"
+    )
     done = CliRunner().invoke(app, ["replay", str(trace), "--policy", "luck"])
     assert (done.exit_code, "--policy luck: it is one of round_robin" in done.stderr) == (2, True)
