@@ -72,12 +72,12 @@ async def govern(plane: Plane, x: Exchange) -> Closed | None:
     """Run the steps and close the request; None when a stream flows, which `end_flow` must close."""
     plane.running.opened(x.request_id, x.presence)
     ending = await _steps(plane, x)
-    if ending is None and x.flow is not None:
-        return None
-    return await close(plane, x, ending)
+    if x.flow is None:
+        return await close(plane, x, ending)
+    return None if ending is None else await end_flow(plane, x, ending)
 
 
-async def end_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> Closed:
+async def end_flow(plane: Plane, x: Exchange, ending: Ending) -> Closed:
     """Close a request whose stream has ended: whole (None), or broken off for the reason given. Whatever fails on the
     way ends it as a fault, and closes it all the same."""
     assert x.flow is not None

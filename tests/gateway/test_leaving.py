@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import Ticket
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health
+from terraflow.gateway.mouths.openai_chat import ChunkWriter
+from terraflow.ports.upstream import Chunk
 from terraflow.providers.simulated import SimulatedProvider
 from tests.harness.bundle import APPLICATION, TENANT, document, purpose, sim
 from tests.harness.inside import plane_inside
@@ -88,6 +91,35 @@ async def test_a_fault_in_a_providers_client_leaves_nothing_held(
             assert len(elsewhere) == 1 and elsewhere[0] >= 0.1
         if also != (Capacity, "give_back"):
             assert plane.capacity._taken == {}
+
+
+@pytest.mark.parametrize("where", [(ChunkWriter, "__init__"), (ChunkWriter, "event"), (Capacity, "began")])
+async def test_a_fault_after_a_streams_first_chunk_leaves_nothing_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
+) -> None:
+    closed: list[bool] = []
+
+    async def stream(*_: object) -> AsyncIterator[Chunk]:
+        try:
+            while True:
+                yield Chunk(choices=[{"index": 0, "delta": {"content": "more"}, "finish_reason": None}])
+                await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m")))) as inside:
+        monkeypatch.setattr(SimulatedProvider, "stream", stream)
+        monkeypatch.setattr(*where, broken)
+        wire = MemoryWire("POST", b"/v1/chat/completions", inside.headers({}), _body(True))
+        await inside.parts.service.handle(wire)
+        plane = inside.parts.plane
+        assert closed == [True]
+        assert (len(plane.running), plane.admission.running, plane.capacity._taken) == (0, 0, {})
+        [(kind,)] = inside.folder.rows("SELECT kind FROM leaf ORDER BY position DESC LIMIT 1")
+        assert kind == "outcome"
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["for a slot", "before a retry"])

@@ -108,19 +108,22 @@ async def _send_flow(plane: Plane, stream: _Stream) -> None:
     """Pass a stream through, chunk by chunk, and close the request when it has ended."""
     x, mouth = stream.x, stream.mouth
     assert x.flow is not None
-    writer = mouth.writer(x.request_id, x.flow.capability, _created(x), x.request)
-    ending = await _pass_through(plane, stream, x.flow, writer)
-    closed = await end_flow(plane, x, ending)
-    if ending is INTERRUPTED[CallerLeft]:
+    passed = await _pass_through(plane, stream, x.flow)
+    broken = passed if isinstance(passed, Refuse) else None
+    closed = await end_flow(plane, x, broken)
+    if broken is INTERRUPTED[CallerLeft]:
         return
-    whole = closed.status < 400
-    last = writer.ending(x.usage) if whole else mouth.error_event(mouth.governed_error(closed))
-    stream.wire.end_stream(last)
+    if isinstance(passed, Refuse) or closed.status >= 400:
+        stream.wire.end_stream(mouth.error_event(mouth.governed_error(closed)))
+    else:
+        stream.wire.end_stream(passed.ending(x.usage))
 
 
-async def _pass_through(plane: Plane, stream: _Stream, flow: Flow, writer: StreamWriter) -> Refuse | None:
+async def _pass_through(plane: Plane, stream: _Stream, flow: Flow) -> StreamWriter | Refuse:
+    """Who wrote the events, once all of them are sent; else why the stream was broken off. Never raises."""
     x, wire = stream.x, stream.wire
     try:
+        writer = stream.mouth.writer(x.request_id, flow.capability, _created(x), x.request)
         with x.presence:
             stream.begin(flow.capability)
             async for chunk in flow:
@@ -137,4 +140,4 @@ async def _pass_through(plane: Plane, stream: _Stream, flow: Flow, writer: Strea
     except Exception as fault:
         log.error("a stream failed: %s", place_of(fault))
         return Refuse(reason=Governed.INTERNAL_ERROR)
-    return None
+    return writer

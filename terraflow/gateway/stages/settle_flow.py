@@ -10,7 +10,7 @@ from __future__ import annotations
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.attempts import trial_abandoned, trial_answered, trial_failed
-from terraflow.gateway.exchange import Exchange
+from terraflow.gateway.exchange import Ending, Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.recovery import NO_TIME_S, RECOVERY
 from terraflow.ports.upstream import Failure, ProviderFailure, Usage
@@ -23,7 +23,7 @@ def flow_failed(failed: ProviderFailure, left_s: float) -> Refuse:
     return Refuse(reason=RECOVERY[failed.failure].ends_as, detail=failed.failure.value)
 
 
-async def settle_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> None:
+async def settle_flow(plane: Plane, x: Exchange, ending: Ending) -> None:
     """End the attempt behind the flow."""
     flow = x.flow
     assert flow is not None
@@ -34,5 +34,4 @@ async def settle_flow(plane: Plane, x: Exchange, ending: Refuse | None) -> None:
     elif ending is not None:
         trial_abandoned(plane, x, flow.trial, usage or ours)
     else:
-        x.answered_by = flow.trial.route
         trial_answered(plane, x, flow.trial, usage or ours)
