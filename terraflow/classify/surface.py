@@ -30,7 +30,8 @@ max_completion_tokens logprobs top_logprobs response_format json_schema schema s
 include_usage tool_choice parallel_tool_calls presence_penalty frequency_penalty logit_bias metadata store
 reasoning_effort items enum additionalProperties default format image_url url detail input_audio data file
 file_data filename file_id refusal system thinking signature input source media_type cache_control
-is_error tool_use_id title context citations thinking_blocks output_config
+is_error tool_use_id title context citations thinking_blocks block_order characters
+output_config
 """
 VOCABULARY = frozenset(_VOCABULARY.split())
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))

@@ -151,6 +151,7 @@ _RULES: dict[str, Callable[[dict[str, Any], str, Any], None]] = {
     "reasoning": _append,
     "thinking_blocks": _extend,
     "text_blocks": _extend,
+    "block_order": _set,
     "annotations": _extend,
     "tool_calls": _calls,
     "function_call": _named,

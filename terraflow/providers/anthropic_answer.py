@@ -8,7 +8,9 @@
 3. Where citations were asked for, `text_blocks` has the text once more, in the blocks in which it came, with their
    citations. In a stream a block follows its text, like one of thinking.
 4. Usage is told once, with the finish: before it Anthropic's output count is a placeholder.
-5. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
+5. Where blocks do not come in the usual order, `block_order` says how they came (`core.block_order`); in a stream it
+   comes with the finish.
+6. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from terraflow.core.block_order import CALL, TEXT, THINKING, order_of
 from terraflow.ports.upstream import Answer, Chunk, Failure, ProviderFailure
 from terraflow.providers import anthropic_wire as wire
 from terraflow.providers.failures import ANTHROPIC, failure_of_success
@@ -27,6 +30,7 @@ _decode_type = msgspec.json.Decoder(wire.EventType).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _to_json = msgspec.json.Encoder().encode
 _BAD = (msgspec.DecodeError, RecursionError)
+_KINDS: dict[type, str] = {wire.Text: TEXT, wire.ThinkingBlock: THINKING, wire.Redacted: THINKING, wire.ToolUse: CALL}
 
 
 def _malformed() -> NoReturn:
@@ -69,6 +73,9 @@ def parse_answer(raw: bytes) -> Answer:
         said["thinking_blocks"] = blocks
     if calls:
         said["tool_calls"] = calls
+    order = order_of([(_KINDS[type(b)], len(b.text) if type(b) is wire.Text else 0) for b in message.content])
+    if order is not None:
+        said["block_order"] = order
     choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": _finish(message.stop_reason)}
     if message.usage.input_tokens is None or message.usage.output_tokens is None:
         _malformed()
@@ -109,13 +116,14 @@ def _arguments(raw: msgspec.Raw) -> str:
 
 
 class _Open:
-    """A block whose end has not come."""
+    """A block; `characters` are those of a text."""
 
-    __slots__ = ("call", "citations", "kind", "parts", "signature")
+    __slots__ = ("call", "characters", "citations", "kind", "parts", "signature")
 
     def __init__(self, kind: type, call: int | None = None) -> None:
         self.kind = kind
         self.call = call
+        self.characters = 0
         self.parts: list[str] = []
         self.signature = ""
         self.citations: list[wire.Citation] = []
@@ -124,13 +132,16 @@ class _Open:
 class EventTranslator:
     """The chunks of one stream, in order, and whether the stream was whole. `cited`: citations were asked for."""
 
-    __slots__ = ("_begun", "_calls", "_cited", "_extras", "_finished", "_open", "_texts", "_thoughts", "done")
+    __slots__ = (
+        "_begun", "_blocks", "_calls", "_cited", "_extras", "_finished", "_open", "_texts", "_thoughts", "done",
+    )  # fmt: skip
 
     def __init__(self, *, cited: bool = False) -> None:
         self._cited = cited
         self._texts = 0
         self._begun: wire.WireUsage | None = None
         self._open: dict[int, _Open] = {}
+        self._blocks: list[_Open] = []
         self._calls = 0
         self._thoughts = 0
         self._finished = False
@@ -182,6 +193,7 @@ class EventTranslator:
             _malformed()
         match delta:
             case wire.TextDelta(text=text) if block.kind is wire.Text:
+                block.characters += len(text)
                 if self._cited:
                     block.parts.append(text)
                 return self._say({"content": text})
@@ -205,9 +217,10 @@ class EventTranslator:
         if index in self._open:
             _malformed()
         opened = self._open[index] = _Open(type(block))
+        self._blocks.append(opened)
         match block:
             case wire.Text(text=text):
-                opened.parts, opened.citations = [text], block.citations or []
+                opened.parts, opened.citations, opened.characters = [text], block.citations or [], len(text)
                 return self._say({"content": text}) if text else None
             case wire.ThinkingBlock(thinking=thought, signature=signature):
                 opened.signature = signature
@@ -249,7 +262,8 @@ class EventTranslator:
         if self._finished or self._open:
             _malformed()
         self._finished = True
-        chunk = self._say({}, _finish(ended.stop_reason))
+        order = order_of([(_KINDS[block.kind], block.characters) for block in self._blocks])
+        chunk = self._say({} if order is None else {"block_order": order}, _finish(ended.stop_reason))
         chunk.stop_sequence = ended.stop_sequence
         chunk.usage = wire.usage_of(usage, self._begun)
         return chunk

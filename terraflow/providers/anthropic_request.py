@@ -10,8 +10,9 @@
 5. What another mouth put into extension fields goes back as it came (docs/adr/0019-extension-fields.md): documents and
    search results, `is_error`, a tool's own fields, the tools that Anthropic defines and a caller runs. Tools that
    Anthropic runs are refused: they reach out and cost where no capability says so.
-6. `thinking_blocks` of an assistant's message are sent back as they came, signatures and all; `reasoning_content`
-   is the readable copy of them and stays behind.
+6. `thinking_blocks` of an assistant's message are sent back as they came and where they stood (`core.block_order`),
+   signatures and all; one without a signature is another vendor's, which the API refuses, and stays behind.
+   `reasoning_content` is the readable copy of them and stays behind too.
 7. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
    content.
 
@@ -28,6 +29,7 @@ from typing import Any
 import msgspec
 
 from terraflow.core.anthropic_words import TIERS_ASKED, TOOL_FIELDS
+from terraflow.core.block_order import in_order, texts_of
 from terraflow.core.chat_fields import named
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
 from terraflow.providers.anthropic_thinking import Thinking
@@ -299,19 +301,27 @@ def _text_of(encoded: str) -> str:
 def _assistant(message: Json) -> list[Json]:
     if message.get("audio") is not None:
         raise unsupported("messages")
-    blocks = [{k: v for k, v in block.items() if k != "index"} for block in message.get("thinking_blocks") or ()]
-    blocks += _parts(message.get("content"))
+    order, content = message.get("block_order"), message.get("content")
+    thoughts = [{k: v for k, v in block.items() if k != "index"} for block in message.get("thinking_blocks") or ()]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": text} for text in texts_of(order, content)]
+    texts = _parts(content)
     if message.get("refusal"):
-        blocks.append({"type": "text", "text": message["refusal"]})
+        texts.append({"type": "text", "text": message["refusal"]})
+    calls: list[Json] = []
     for called in message.get("tool_calls") or ():
         if called.get("type") != "function":
             raise unsupported("messages")
         function = called["function"]
         arguments = _arguments(function["arguments"])
-        blocks.append(
+        calls.append(
             _cached({"type": "tool_use", "id": called["id"], "name": function["name"], "input": arguments}, called)
         )
-    return blocks
+    return [block for block in in_order(order, thoughts, texts, calls) if not _unsigned(block)]
+
+
+def _unsigned(block: Json) -> bool:
+    return block["type"] == "thinking" and not block.get("signature")
 
 
 def _arguments(text: str) -> Json:

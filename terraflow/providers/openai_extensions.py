@@ -71,7 +71,7 @@ def _tool(tool: Json) -> Json:
 
 
 def _message(message: Json, dialect: Dialect) -> Json:
-    made = {key: value for key, value in message.items() if key not in ("cache_control", "is_error")}
+    made = {key: value for key, value in message.items() if key not in ("cache_control", "is_error", "block_order")}
     content = message.get("content")
     if isinstance(content, list):
         made["content"] = content = [_part(part) for part in content]

@@ -2,7 +2,8 @@
 
 1. What is sent is the neutral document plus the model, the stream flags and the output limit. Unknown fields
    travel: an engine takes them, OpenAI refuses them by name. `thinking_blocks` of an earlier answer are another
-   vendor's signed state and stay behind; so does `reasoning_content`, except for engines, whose templates read it.
+   vendor's signed state and stay behind, with their places; so does `reasoning_content`, except for engines, whose
+   templates read it.
    What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`).
 2. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
    these types, travels on; a field that is not here is not passed on. Engines name the stop sequence that was met.
@@ -170,6 +171,10 @@ _LIMIT_FIELD = {
     Dialect.CURRENT: "max_completion_tokens",
     Dialect.SELF_HOSTED: "max_tokens",
 }
+_LEFT_BEHIND = {
+    Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
+    Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
+}
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 _FINISHES: dict[str, str | None] = {
@@ -197,7 +202,7 @@ def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> b
         document = without_extensions(document, dialect)
     body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
     messages = document["messages"]
-    left_behind = ("thinking_blocks",) if dialect is Dialect.SELF_HOSTED else ("thinking_blocks", "reasoning_content")
+    left_behind = _LEFT_BEHIND[dialect]
     if any(field in message for message in messages for field in left_behind):
         body["messages"] = [{k: v for k, v in message.items() if k not in left_behind} for message in messages]
     if stream:

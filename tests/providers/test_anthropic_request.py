@@ -282,6 +282,26 @@ def test_a_conversation_with_thinking_and_parallel_tools_goes_back_as_it_came():
     ]
 
 
+@pytest.mark.parametrize("signature", [{}, {"signature": None}, {"signature": ""}], ids=["none", "null", "empty"])
+def test_thinking_that_another_vendor_left_unsigned_stays_behind(signature: dict[str, Any]):
+    """Anthropic's API refuses the whole conversation for it."""
+    signed = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+    said: dict[str, Any] = {"role": "assistant", "content": "ok"}
+    blocks = [{"type": "thinking", "thinking": "foreign"} | signature]
+    assert translated(messages=[USER, said | {"thinking_blocks": blocks}])["messages"][1]["content"] == [
+        {"type": "text", "text": "ok"}
+    ]
+    call = {"id": "t", "type": "function", "function": {"name": "a", "arguments": "{}"}}
+    order = [{"type": kind} for kind in ("tool_use", "thinking", "thinking")] + [{"type": "text", "characters": 2}]
+    mixed = said | {"thinking_blocks": [*blocks, signed], "tool_calls": [call], "block_order": order}
+    assert [block["type"] for block in translated(messages=[USER, mixed])["messages"][1]["content"]] == [
+        "tool_use",
+        "thinking",
+        "text",
+    ]
+    assert translated(messages=[USER, {"role": "assistant", "thinking_blocks": blocks}])["messages"] == [SAID]
+
+
 @pytest.mark.parametrize(
     "message",
     [

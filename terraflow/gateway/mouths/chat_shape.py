@@ -107,6 +107,11 @@ class _RedactedThinking(msgspec.Struct, tag_field="type", tag="redacted_thinking
     data: str
 
 
+class _Place(msgspec.Struct):
+    type: Literal["thinking", "text", "tool_use"]
+    characters: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
 class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
     content: str | list[_Part] | None = None
     refusal: str | None = None
@@ -116,6 +121,7 @@ class Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
     audio: dict[str, Any] | None = None
     reasoning_content: str | None = None
     thinking_blocks: list[_Thinking | _RedactedThinking] | None = None
+    block_order: Annotated[list[_Place], Meta(max_length=4096)] | None = None
 
 
 class _Tool(msgspec.Struct, tag_field="role", tag="tool"):

@@ -17,14 +17,17 @@ and its stop, then `message_delta` and `message_stop`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from terraflow.core.block_order import in_order, texts_of
 from terraflow.gateway.mouths.messages_render import message_id, stop_of, tier_of, usage_object
 from terraflow.ports.upstream import Chunk, ModelRequest, Usage
 
 Json = dict[str, Any]
+_Step = tuple[Callable[[Json], None], Json]
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
@@ -138,7 +141,10 @@ class EventWriter:
         self._out.append(event_of(name, body))
 
     def _take(self, delta: Json) -> None:
-        """A delta's fields in the order in which a whole answer has them."""
+        """A delta's fields in the order in which a whole answer has them, its own where it says one."""
+        if order := delta.get("block_order"):
+            self._take_in(order, delta)
+            return
         blocks = delta.get("thinking_blocks")
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if thought and not blocks:
@@ -157,6 +163,17 @@ class EventWriter:
             self._call({"index": 0, "id": "toolu_0", "function": called})
         for call in delta.get("tool_calls") or ():
             self._call(call)
+
+    def _take_in(self, order: list[Json], delta: Json) -> None:
+        """A whole answer in one delta. In a stream that flows the order comes last, for what has gone already."""
+        texts = delta.get("text_blocks")
+        if texts is None:
+            texts = [{"text": text, "citations": ()} for text in texts_of(order, delta.get("content") or "")]
+        thoughts: list[_Step] = [(self._thinking_block, block) for block in delta.get("thinking_blocks") or ()]
+        said: list[_Step] = [(self._text_block, block) for block in texts if block["text"]]
+        calls: list[_Step] = [(self._call, call) for call in delta.get("tool_calls") or ()]
+        for take, block in in_order(order, thoughts, said, calls):
+            take(block)
 
     def _last(self, kind: str) -> _Block:
         """The last block when it is of that kind and takes more, else a new one behind it."""

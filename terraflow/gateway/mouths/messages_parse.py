@@ -3,7 +3,7 @@
 1. What OpenAI's chat shape has a place for goes there; the rest goes into the extension fields of
    docs/adr/0019-extension-fields.md, one name each. Nothing is left out: what has neither place is not in the shape.
 2. A turn's blocks keep their order. Results of tools become messages of their own, where they stand; an assistant's
-   tool calls come behind its text, and its thinking before it.
+   tool calls come behind its text, and its thinking before it: where they stood otherwise, `core.block_order` says so.
 3. Text that comes as one plain block becomes a plain string, which every endpoint takes.
 4. Images and files count as in `attachments`; a tool that the vendor defines brings instructions of the vendor's, at
    most `TOOL_TOKENS_MAX`.
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from terraflow.core.anthropic_words import TIERS_ASKED, TOOL_FIELDS
+from terraflow.core.block_order import CALL, TEXT, THINKING, order_of
 from terraflow.core.outcome import Problem, Refuse, invalid_request
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.mouths import messages_shape as shape
@@ -311,17 +312,24 @@ def _assistant(turn: shape.Assistant) -> Json:
     thoughts: list[Json] = []
     texts: list[shape.Text] = []
     calls: list[Json] = []
+    kinds: list[tuple[str, int]] = []
     for block in turn.content:
         if isinstance(block, shape.Text):
             texts.append(block)
+            kinds.append((TEXT, len(block.text)))
         elif isinstance(block, shape.ToolUse):
             function = {"name": block.name, "arguments": _encode(block.input).decode()}
             calls.append(_marked({"id": block.id, "type": "function", "function": function}, block))
+            kinds.append((CALL, 0))
         else:
             thoughts.append(msgspec.to_builtins(block))
+            kinds.append((THINKING, 0))
     made: Json = {"role": "assistant", "content": _texts(texts) if texts else None}
     if thoughts:
         made["thinking_blocks"] = thoughts
     if calls:
         made["tool_calls"] = calls
+    order = order_of(kinds)
+    if order is not None:
+        made["block_order"] = order
     return made

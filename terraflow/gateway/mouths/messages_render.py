@@ -1,6 +1,7 @@
 """A neutral outcome in Anthropic's Messages shape: whole answers, and errors.
 
-1. Thinking comes first, then text, then tool calls in their order. Thinking without a signature (another vendor's) has
+1. Thinking comes first, then text, then tool calls in their order, unless the answer says otherwise
+   (`core.block_order`). Thinking without a signature (another vendor's) has
    an empty one. A refusal's words are text, and the stop reason says that it is one.
 2. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
 3. Error types are Anthropic's, by status; the code is beside them, in `error.code`. Messages are the registry's words.
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from terraflow.core.anthropic_words import TIERS_USED
+from terraflow.core.block_order import in_order, texts_of
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import reason as reason_of
 from terraflow.gateway.exchange import Closed
@@ -108,22 +110,26 @@ def render(closed: Closed, _created: int) -> bytes:
 
 def content_of(message: Json) -> list[Json]:
     """The blocks of a neutral message."""
-    blocks: list[Json] = [_thought(block) for block in message.get("thinking_blocks") or ()]
+    order = message.get("block_order")
+    thoughts: list[Json] = [_thought(block) for block in message.get("thinking_blocks") or ()]
     thought = message.get("reasoning_content") or message.get("reasoning")
-    if thought and not blocks:
-        blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
+    if thought and not thoughts:
+        thoughts.append({"type": "thinking", "thinking": thought, "signature": ""})
     if message.get("text_blocks"):
-        blocks += [_cited(block) for block in message["text_blocks"] if block["text"]]
-    elif message.get("content"):
-        blocks.append({"type": "text", "text": message["content"]})
+        texts = [_cited(block) for block in message["text_blocks"] if block["text"]]
+    else:
+        texts = [{"type": "text", "text": text} for text in texts_of(order, message.get("content") or "")]
     if message.get("refusal"):
-        blocks.append({"type": "text", "text": message["refusal"]})
+        texts.append({"type": "text", "text": message["refusal"]})
+    calls: list[Json] = []
     called = message.get("function_call")
     if called is not None:
-        blocks.append(_called("toolu_0", called))
-    for call in message.get("tool_calls") or ():
-        blocks.append(_called(call["id"], call.get("function") or call.get("custom") or {}))
-    return blocks
+        calls.append(_called("toolu_0", called))
+    calls += [
+        _called(call["id"], call.get("function") or call.get("custom") or {})
+        for call in message.get("tool_calls") or ()
+    ]
+    return in_order(order, thoughts, texts, calls)
 
 
 def _thought(block: Json) -> Json:
