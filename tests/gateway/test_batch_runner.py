@@ -119,6 +119,40 @@ async def test_an_item_that_could_not_be_returned_runs_later(tmp_path: Path) -> 
         assert (batch.completed, batch.failed, plane.upstream_calls) == (2, 0, 2)
 
 
+class FailingTwice:
+    """The real store of batches. The first item's end fails; while that item is settled the second one's fails, too."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._settles, self._failed = asyncio.Event(), asyncio.Event()
+        self._firsts = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def end_item(self, batch: Batch, no: int, request_id: str, **named: Any) -> None:
+        """See the port."""
+        self._firsts += no == 0
+        if no == 0 and self._firsts == 2:
+            self._settles.set()
+            await self._failed.wait()
+        elif not self._failed.is_set():
+            if no:
+                await self._settles.wait()
+                self._failed.set()
+            raise StoreUnavailable("the disk is gone")
+        await self._real.end_item(batch, no, request_id, **named)
+
+
+async def test_an_item_that_fails_while_others_are_settled_is_settled_too(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document(), batch_running_max=2) as plane:
+        runner: Any = plane.parts.batches
+        runner._store = FailingTwice(runner._store)
+        batch = await ended(plane, await begin(plane, ACME, line("a"), line("b")))
+        assert (batch.status, batch.completed, batch.failed) == (BatchStatus.COMPLETED, 2, 0)
+        assert plane.upstream_calls == 2
+
+
 async def test_an_answer_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document()) as plane:
         runner: Any = plane.parts.batches

@@ -238,14 +238,16 @@ class Runner:
 
     async def _settle(self, running: Open) -> None:
         """Decide the items that were taken and are not running; those whose request has not ended yet are left."""
+        # An item that fails from here on may not be among those that are looked at: it troubles the batch again.
+        running.troubled = False
         try:
             left = False
             for item in await self._store.running_items(running.batch):
                 if item.request_id not in running.live:
                     left = not await self._decide(running.batch, item) or left
-            running.troubled = left
             running.drained = False
             if left:
+                running.troubled = True
                 running.rest(self._plane.clock.monotonic())
         except Exception as fault:
             self._failed(running, fault)
