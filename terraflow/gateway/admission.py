@@ -44,6 +44,11 @@ class Admission:
         """How many may run now."""
         return self._queue.limit
 
+    @property
+    def ceiling(self) -> int:
+        """How many may run at the most."""
+        return self._queue.ceiling
+
     async def enter(self, tenant: str, workload: str, priority: int, deadline: float) -> Ticket:
         """Take a place, waiting for one until `deadline`, an instant of the clock's monotonic seconds. The ticket's
         state is RUNNING, and whoever gets that MUST call `leave` once; or SHED, TENANT_FULL or TOO_LATE."""

@@ -114,7 +114,7 @@ class AdmissionQueue:
     WAITING, whom somebody must wake."""
 
     def __init__(self, rule: AdmissionRule) -> None:
-        self.limit = rule.running_max
+        self.limit = self.ceiling = rule.running_max
         self.running = 0
         self.waiting = 0
         self._rule = rule

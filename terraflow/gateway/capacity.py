@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import NamedTuple
 
 from terraflow.gateway.adaptive_limit import CapabilityLimit, LimitRule
 from terraflow.ports.runtime import Clock
@@ -19,6 +20,16 @@ CAPABILITIES_MAX = 1024
 
 _Waiting = tuple[asyncio.Future[None], int | None]
 """What is resolved when a slot is given, and the definition's limit."""
+
+
+class Slots(NamedTuple):
+    """How it stands with one capability: calls in flight, callers that wait for one of them to end, how many may be in
+    flight now, and how many at the most."""
+
+    taken: int
+    waiting: int
+    limit: int
+    ceiling: int
 
 
 class Capacity:
@@ -35,6 +46,13 @@ class Capacity:
         """How many more calls fit; None when nothing limits them."""
         most = self._most(capability, limit)
         return None if most is None else max(0, most - self._taken.get(capability, 0))
+
+    def slots(self, capability: str, limit: int | None) -> Slots:
+        """How it stands now; one without a limit in its definition has the rule's ceiling."""
+        ceiling = self._rule.ceiling if limit is None else min(limit, self._rule.ceiling)
+        most = self._most(capability, limit)
+        waiting = sum(not turn.done() for turn, _ in self._waiting.get(capability, ()))
+        return Slots(self._taken.get(capability, 0), waiting, ceiling if most is None else min(most, ceiling), ceiling)
 
     def try_take(self, capability: str, limit: int | None) -> bool:
         """Take a slot if one is free."""

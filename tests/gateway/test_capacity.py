@@ -7,7 +7,7 @@ import pytest
 
 from terraflow.app.runtime import SystemClock
 from terraflow.gateway.adaptive_limit import SAMPLES_MIN, LimitRule
-from terraflow.gateway.capacity import CAPABILITIES_MAX, Capacity
+from terraflow.gateway.capacity import CAPABILITIES_MAX, Capacity, Slots
 
 
 def slots() -> Capacity:
@@ -125,3 +125,25 @@ async def test_a_slot_is_not_lost_with_its_waiter(given: bool) -> None:
     if not given:
         capacity.give_back("m")
     assert (capacity._taken, capacity._waiting) == ({}, {})
+
+
+async def test_how_it_stands_is_told() -> None:
+    capacity = slots()
+    assert capacity.slots("m", 3) == Slots(taken=0, waiting=0, limit=3, ceiling=3)
+    assert capacity.slots("m", None) == Slots(taken=0, waiting=0, limit=256, ceiling=256)
+    assert capacity.try_take("m", 1)
+    waits = asyncio.create_task(capacity.take("m", 1, 5))
+    await asyncio.sleep(0)
+    assert capacity.slots("m", 1) == Slots(taken=1, waiting=1, limit=1, ceiling=1)
+    capacity.give_back("m")
+    assert await waits
+    assert capacity.slots("m", 1) == Slots(taken=1, waiting=0, limit=1, ceiling=1)
+
+
+async def test_a_limit_that_has_fallen_is_told() -> None:
+    capacity = slots()
+    for _ in range(20):
+        capacity.try_take("m", None)
+    capacity.overloaded("m", time.monotonic())
+    assert capacity.slots("m", None) == Slots(taken=20, waiting=0, limit=14, ceiling=256)
+    assert capacity.slots("m", 10).limit == 10
