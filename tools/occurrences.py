@@ -5,7 +5,7 @@
 2. Black-box tests hold the table to the truth (`tests/raised.py`): `tools.reasons_check` fails for a place that no test
    saw, and for a sighting at a place that the table does not name.
 3. `item` stands where a batch's item ends with the code. What only says that the plane is busy or out of order for the
-   moment ends none: it runs later.
+   moment ends none that no model was asked for: it runs later.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (Governed.DATA_TERMS_RETENTION,                      _ITEM),
     (Governed.DATA_TERMS_TRAINING,                       _ITEM),
     (Governed.DEADLINE_EXPIRED,                          _ITEM),
-    (Governed.EVIDENCE_UNAVAILABLE,                      _EVERY),
+    (Governed.EVIDENCE_UNAVAILABLE,                      f"{_EVERY} item"),
     (Governed.EXTERNAL_EGRESS_NOT_ALLOWED,               _ITEM),
     (Governed.IDEMPOTENCY_CONFLICT,                      _MOUTHS),
     (Governed.IDEMPOTENCY_KEY_REQUIRED,                  _MOUTHS),
     (Governed.IDEMPOTENCY_REPLAY,                        _MOUTHS),
-    (Governed.IDEMPOTENCY_REPLAY_NO_CONTENT,             _MOUTHS),
+    (Governed.IDEMPOTENCY_REPLAY_NO_CONTENT,             _ITEM),
     (Governed.INPUT_TOO_LARGE,                           _ITEM),
     (Governed.INTERNAL_ERROR,                            f"{_EVERY} item"),
     (Governed.JURISDICTION_NOT_ALLOWED,                  _ITEM),
@@ -85,11 +85,11 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (Governed.TIER_NOT_AVAILABLE,                        _MOUTHS),
     (Governed.TOOLS_UNSUPPORTED,                         _ITEM),
     (Governed.TOOL_NOT_PERMITTED,                        _ITEM),
-    (Governed.UNKNOWN_WORKLOAD,                          f"{_MOUTHS} batches"),
+    (Governed.UNKNOWN_WORKLOAD,                          f"{_ITEM} batches"),
     (Governed.VALIDATION_BLOCKED,                        _ITEM),
     (Governed.VALIDATION_REPAIRED,                       _ITEM),
     (ModelApi.BATCH_NOT_FOUND,                           "batches"),
-    (ModelApi.BATCH_REQUIRES_P3,                         "batches"),
+    (ModelApi.BATCH_REQUIRES_P3,                         "batches item"),
     (ModelApi.DUPLICATE_CUSTOM_ID,                       "batches"),
     (ModelApi.EVIDENCE_NOT_FOUND,                        "evidence"),
     (ModelApi.INVALID_DATA_CLASS,                        f"{_DECLARED} batches item"),

@@ -46,6 +46,7 @@ from terraflow.gateway.plane import Limits, Plane, ProviderSet, Telemetry
 from terraflow.gateway.rate import Rate
 from terraflow.gateway.recover import RecoveryLoop, recover
 from terraflow.gateway.running import Running
+from terraflow.ports.batches import BatchStore
 from terraflow.ports.ledger import Ledger
 from terraflow.ports.runtime import Clock, Ids
 from terraflow.ports.store import Store
@@ -60,6 +61,7 @@ class Wrap(msgspec.Struct, frozen=True, kw_only=True):
     """What a test puts around a port; each function gets the real one."""
 
     store: Callable[[Store], Store] = lambda store: store
+    batches: Callable[[BatchStore], BatchStore] = lambda batches: batches
     provider: Callable[[str, Provider], Provider] = lambda _, provider: provider
     providers: Callable[[ProviderSet], ProviderSet] = lambda providers: providers
     clock: Callable[[Clock], Clock] = lambda clock: clock
@@ -144,13 +146,14 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         told = telemetry if door is None or door.token_digest is None else EachOf(telemetry, metrics)
         recovery = RecoveryLoop(store, clock, running)
         plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, told)
-        runner = Runner(plane, sqlite.batches, _run_limits(settings))
+        batches = wrap.batches(sqlite.batches)
+        runner = Runner(plane, batches, _run_limits(settings))
         with naming("data_dir", Path(settings.data_dir) / DATABASE):
             await runner.resume()
         checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
         checkpoints.start()
         opened.pop_all()
-    desk = Batches(plane, sqlite.batches, _batch_limits(settings), runner)
+    desk = Batches(plane, batches, _batch_limits(settings), runner)
     proofs = LedgerProofs(sqlite.ledger, log_key.public_key())
     service = _service(settings, plane, proofs, checkpoints, desk, door)
     metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from terraflow.core.reasons import Governed, Kind, ModelApi, reason
+from terraflow.core.reasons import Governed, ModelApi
 from tests.blackbox.conftest import Launch, Site
 from tests.blackbox.test_policy import CASES as EXCLUSIONS
 from tests.harness import bundle
@@ -14,7 +14,7 @@ from tests.harness.batches import answer_key, ended, made, results
 from tests.harness.bundle import Json, Purpose, limit, moment, purpose, sim
 from tests.harness.caller import CANARY, body_of
 from tests.harness.checks import Checks
-from tests.harness.mouths import CHAT, INVOCATIONS, MOUTHS, Mouth
+from tests.harness.mouths import INVOCATIONS, MOUTHS, Mouth
 
 SCAN_BYTES_MAX = 20_000
 SCHEMA: Json = {"type": "object", "required": ["sum"]}
@@ -99,22 +99,6 @@ def _ended(site: Site, *lines: Json) -> dict[str, Json]:
     return {name: result["response"] for name, result in found.items()}
 
 
-def _check(site: Site, mouth: Mouth, checks: Checks, response: Json, code: Governed) -> None:
-    """An item's answer or refusal is what the same request by itself would have got, without the headers."""
-    assert checks.raised.item(response) is code
-    body, row = response["body"], reason(code)
-    facts = body["terraflow"]
-    assert (response["status_code"], facts["reason_code"]) == (row.status, code)
-    assert facts["request_id"] == response["request_id"]
-    if row.kind is Kind.PRODUCED_ANSWER:
-        mouth.answer(body, response["request_id"], facts["capability"])
-    else:
-        mouth.error(body, response["status_code"], row.meaning, None)
-        assert body["error"]["code"] == code
-        assert facts["reasons"] == [code]
-    checks.outcome(site.caller, response["request_id"], code)
-
-
 def test_every_item_ends_as_the_same_request_by_itself(mouth: Mouth, site: Site, checks: Checks) -> None:
     lines = [
         _line(mouth, name := case.purpose.workload["id"], name, case.text, max_tokens=100, **case.body)
@@ -123,28 +107,26 @@ def test_every_item_ends_as_the_same_request_by_itself(mouth: Mouth, site: Site,
     found = _ended(site, *lines)
     assert len(found) == len(CASES)
     for case in CASES:
-        _check(site, mouth, checks, found[case.purpose.workload["id"]], case.code)
+        checks.item(site.caller, mouth, found[case.purpose.workload["id"]], case.code)
 
 
 def test_an_item_is_answered_from_the_cache(mouth: Mouth, site: Site, checks: Checks) -> None:
     one = _line(mouth, "one", "cached")
-    _check(site, mouth, checks, _ended(site, one)["one"], Governed.PERMITTED)
-    _check(site, mouth, checks, _ended(site, one)["one"], Governed.CACHE_HIT)
+    checks.item(site.caller, mouth, _ended(site, one)["one"], Governed.PERMITTED)
+    checks.item(site.caller, mouth, _ended(site, one)["one"], Governed.CACHE_HIT)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_ends_its_item_alone(fault: str, mouth: Mouth, site: Site, checks: Checks) -> None:
     with site.plane.fault(fault):
         response = _ended(site, _line(mouth, "one", "fine"))["one"]
-    _check(site, mouth, checks, response, FAULTS[fault])
-    _check(site, mouth, checks, _ended(site, _line(mouth, "one", "fine"))["one"], Governed.PERMITTED)
+    checks.item(site.caller, mouth, response, FAULTS[fault])
+    checks.item(site.caller, mouth, _ended(site, _line(mouth, "one", "fine"))["one"], Governed.PERMITTED)
 
 
 def test_an_item_that_is_no_request(mouth: Mouth, site: Site, checks: Checks) -> None:
     response = _ended(site, _line(mouth, "one", "fine", temperature=9))["one"]
-    assert checks.raised.item(response) is ModelApi.INVALID_REQUEST
-    mouth.error(response["body"], 400, reason(ModelApi.INVALID_REQUEST).meaning, "temperature")
-    assert set(response["body"]["terraflow"]) == {"request_id", "detail", "details"}
+    checks.ungoverned_item(mouth, response, ModelApi.INVALID_REQUEST, "temperature")
 
 
 # What only an invocation can say in its body: a pin, a class, a deadline.
@@ -174,14 +156,14 @@ def test_a_pinned_item_ends_with_its_exclusion(pinning: Site, checks: Checks) ->
     lines.append(_line(INVOCATIONS, "dear", "dear", model="dear-one"))
     found = _ended(pinning, *lines)
     for case in EXCLUSIONS:
-        _check(pinning, INVOCATIONS, checks, found[case.name], case.code)
-    _check(pinning, INVOCATIONS, checks, found["dear"], Governed.BUDGET_REQUEST_LIMIT)
+        checks.item(pinning.caller, INVOCATIONS, found[case.name], case.code)
+    checks.item(pinning.caller, INVOCATIONS, found["dear"], Governed.BUDGET_REQUEST_LIMIT)
 
 
 def test_an_item_whose_model_is_too_slow(pinning: Site, checks: Checks) -> None:
     one = _line(INVOCATIONS, "slow", "slow")
     found = _ended(pinning, one | {"body": one["body"] | {"deadline_ms": 300}})
-    _check(pinning, INVOCATIONS, checks, found["slow"], Governed.DEADLINE_EXPIRED)
+    checks.item(pinning.caller, INVOCATIONS, found["slow"], Governed.DEADLINE_EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -196,5 +178,4 @@ def test_an_item_whose_model_is_too_slow(pinning: Site, checks: Checks) -> None:
 def test_an_item_that_declares_what_is_none(said: Json, code: ModelApi, pinning: Site, checks: Checks) -> None:
     one = _line(INVOCATIONS, "one", "foreign")
     response = _ended(pinning, one | {"body": one["body"] | said})["one"]
-    assert checks.raised.item(response) is code
-    CHAT.error(response["body"], 400, reason(code).meaning, None)
+    checks.ungoverned_item(INVOCATIONS, response, code)

@@ -488,20 +488,3 @@ def test_what_a_stopping_plane_breaks_off_ends_and_what_waited_runs_after_it(
     assert (facts["reason_code"], facts["detail"]) == (Governed.INTERNAL_ERROR, "plane_stopped")
     assert len({json.dumps(request.body) for request in vendor.requests}) == len(vendor.requests) == 4
     assert site.folder.money() == (0, 3 * COST + parse_usd(facts["cost_usd"]))
-
-
-def test_a_workload_that_is_raised_above_p3_runs_no_more_items(
-    launch: Launch, tmp_path: Path, upstreams: Upstreams
-) -> None:
-    gate = Gate()
-    vendor = upstreams.open(held(gate, answer()))
-    engine = remote("engine", vendor.port)
-    site = _alone(launch, tmp_path, bundle.document(purpose("night", engine, **NIGHT)), batch_running_max=1)
-    batch = made(site.caller, line("a"), line("b"))
-    until(lambda: vendor.requests)
-    site.folder.activate(bundle.document(purpose("night", engine, priority=1), purpose("other", engine)))
-    until(lambda: len(site.caller.get("/models").json()["data"]) == 3)
-    gate.open()
-    found = results(site.caller, ended(site.caller, batch))
-    assert found["a"]["response"]["status_code"] == 200
-    assert found["b"]["response"]["body"]["error"]["code"] == ModelApi.BATCH_REQUIRES_P3

@@ -45,6 +45,11 @@ def nothing() -> Any:
     return None
 
 
+def yes() -> Any:
+    """It is so."""
+    return True
+
+
 def odd() -> Any:
     """An answer of no known type."""
     return CANARY
@@ -82,8 +87,10 @@ FAULTS: dict[str, Fault] = {
     "finish":             Fault("store", ("finish", "orphans"), unavailable),
     "finish broken":      Fault("store", ("finish", "orphans"), broken),
     "note":               Fault("store", ("note",), unavailable),
+    "behind":             Fault("store", ("behind",), yes),
     "find_entries":       Fault("store", ("find_entries",), unavailable),
     "find_entries broken": Fault("store", ("find_entries",), broken),
+    "end_item":           Fault("batches", ("end_item",), unavailable),
     "scan nothing":       Fault("scanner", ("steps",), nothing),
     "scan odd":           Fault("scanner", ("steps",), odd),
     "scan broken":        Fault("scanner", ("steps",), broken),
@@ -181,6 +188,7 @@ def wrap(armed: Armed) -> Wrap:
     """The wiring with every fault in it."""
     return Wrap(
         store=lambda real: Faulty("store", real, armed),
+        batches=lambda real: Faulty("batches", real, armed),
         provider=lambda _, real: Stops("provider", real, armed),
         providers=lambda real: Faulty("providers", real, armed),
         scanner=lambda real: Faulty("scanner", real, armed),

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from terraflow.core.reasons import Governed, ModelApi, reason
+from terraflow.core.reasons import Governed, Kind, ModelApi, reason
 from terraflow.core.types import usd
 from tests.harness.caller import CANARY, Caller, Streamed
 from tests.harness.mouths import CHAT, Mouth, mouth_of
@@ -129,6 +129,35 @@ class Checks:
         for field in ("model", "choices", "content", "stop_reason", "usage"):
             assert body.get(field) == original.json().get(field)
         return body
+
+    def item(self, caller: Caller, mouth: Mouth, response: Json, code: Governed) -> Json:
+        """An answer or a refusal of a batch's item, which has no headers of its own; gives the body's `terraflow`
+        object."""
+        assert self.raised.item(response) is code
+        assert CANARY not in str(response)
+        body, row = response["body"], reason(code)
+        facts: Json = body["terraflow"]
+        assert (response["status_code"], facts["reason_code"]) == (row.status, code)
+        assert facts["request_id"] == response["request_id"]
+        if row.kind is Kind.PRODUCED_ANSWER:
+            mouth.answer(body, response["request_id"], facts["capability"])
+        else:
+            self._error(mouth, body, response["status_code"], code)
+            assert set(facts) == _FACTS
+            assert facts["reasons"] == [code]
+        outcome = self.outcome(caller, response["request_id"], code)
+        assert facts["cost_usd"] == usd(outcome.get("cost_micro_usd", 0))
+        return facts
+
+    def ungoverned_item(self, mouth: Mouth, response: Json, code: ModelApi, field: str | None = None) -> None:
+        """An item that was refused before it was governed: the code is in the error alone."""
+        assert self.raised.item(response) is code
+        assert CANARY not in str(response)
+        body, row = response["body"], reason(code)
+        assert response["status_code"] == row.status
+        self._error(mouth, body, response["status_code"], code, param=field)
+        assert set(body["terraflow"]) == {"request_id", "detail", "details"}
+        assert body["terraflow"]["request_id"] == response["request_id"]
 
     def broken(self, caller: Caller, streamed: Streamed, events: list[str], code: Governed, detail: str) -> Json:
         """A stream that ended in an error event of its mouth's; gives the recorded outcome."""

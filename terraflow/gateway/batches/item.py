@@ -131,7 +131,7 @@ async def _read(
     plane: Plane, batch: Batch, caller: KeyHolder, parse: Callable[[], ModelRequest | Refuse], size: int
 ) -> tuple[ModelRequest, Declared] | Refuse:
     """The item's request and what is declared of it, or why it is none."""
-    request = parse() if size < LONG_BYTES else await plane.turns.take(parse)
+    request = await _parsed(plane, parse, size)
     if isinstance(request, Refuse):
         return request
     said = Declared(
@@ -151,16 +151,27 @@ async def _read(
     return request, declared
 
 
+async def _parsed(plane: Plane, parse: Callable[[], ModelRequest | Refuse], size: int) -> ModelRequest | Refuse:
+    return parse() if size < LONG_BYTES else await plane.turns.take(parse)
+
+
 def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
     """Whether an item that ended so may run again (rule 4)."""
     return not called and (reason in LATER or (reason is Governed.INTERNAL_ERROR and detail == "plane_stopped"))
 
 
-def from_record(batch: Batch, item: BatchItem, outcome: record.Outcome, kept: bytes | None, now: Instant) -> Result:
-    """The result of an item whose request has ended without its line (rule 2); `kept` is its stored answer."""
+async def from_record(
+    plane: Plane, batch: Batch, item: BatchItem, values_max: int, outcome: record.Outcome, kept: bytes | None
+) -> Result:
+    """The result of an item whose request has ended without its line (rule 2); `kept` is its stored answer. What only
+    the request says of how an answer is told is read of it once more."""
     assert item.request_id is not None and item.data is not None
     mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
     answer = None if kept is None else decode_kept(kept)
+    request = None
+    if answer is not None:
+        body = bytes(given.body)
+        request = await _parsed(plane, partial(mouth.parse, body, values_max), len(body))
     closed = Closed(
         request_id=item.request_id,
         reason=Governed(outcome.reason_code),
@@ -170,6 +181,7 @@ def from_record(batch: Batch, item: BatchItem, outcome: record.Outcome, kept: by
         capability=outcome.capability,
         cost=outcome.cost_micro_usd,
         answer=None if answer is None else answer.answer,
+        structured=isinstance(request, ModelRequest) and request.output_schema is not None,
     )
     if answer is None and outcome.status < 400:
         gone = Governed.IDEMPOTENCY_REPLAY_NO_CONTENT
@@ -177,7 +189,7 @@ def from_record(batch: Batch, item: BatchItem, outcome: record.Outcome, kept: by
         closed = msgspec.structs.replace(
             closed, reason=gone, status=reason_of(gone).status or 409, reasons=(gone,), details=original
         )
-    return _result(mouth, closed, given.custom_id, now)
+    return _result(mouth, closed, given.custom_id, plane.clock.now())
 
 
 def _result(mouth: Mouth, closed: Closed, custom_id: str, at: Instant) -> Result:
