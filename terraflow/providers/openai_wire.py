@@ -24,7 +24,7 @@ from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
 from terraflow.providers.openai_extensions import without_extensions
-from terraflow.providers.tool_calls import CallIndices
+from terraflow.providers.tool_calls import CallIndices, new_call_id
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -42,7 +42,7 @@ class _Custom(TypedDict, total=False):
 
 
 class _ToolCall(TypedDict, total=False):
-    id: Required[str]
+    id: str | None
     type: _Word
     function: _Function
     custom: _Custom
@@ -52,8 +52,8 @@ class _ToolDelta(TypedDict, total=False):
     index: Required[_Index]
     id: str | None
     type: _Word | None
-    function: _Function
-    custom: _Custom
+    function: _Function | None
+    custom: _Custom | None
 
 
 class _TopToken(TypedDict, total=False):
@@ -226,6 +226,8 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         choice["finish_reason"] = _finish(choice["finish_reason"])
         if choice["finish_reason"] is None:
             raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
+        for called in choice["message"].get("tool_calls") or ():
+            called["id"] = called.get("id") or new_call_id()
     usage = Usage.counted(call.request.size_bytes, len(raw)) if whole.usage is None else _usage(whole.usage)
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]

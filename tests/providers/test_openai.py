@@ -340,3 +340,14 @@ async def test_a_failed_stream_with_a_json_body_is_classed_by_it():
         with pytest.raises(ProviderFailure) as caught:
             await collect(provider, call(stream=True))
     assert (caught.value.failure, caught.value.status) == (Failure.REJECTED_CONTENT, 400)
+
+
+async def test_calls_that_a_vendor_gave_no_ids_have_some():
+    called = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [called, called | {"id": ""}, called | {"id": "c"}]}
+    async with facing(says(200, whole(message, "tool_calls"))) as (provider, _):
+        answer = await provider.complete(call())
+    ids = [made["id"] for made in answer.choices[0]["message"]["tool_calls"]]
+    assert len(set(ids)) == 3
+    assert ids[2] == "c"
+    assert all(ids)
