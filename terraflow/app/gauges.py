@@ -9,9 +9,12 @@ from terraflow import __version__
 from terraflow.app.checkpoints import Checkpoints
 from terraflow.app.metrics import CAPABILITIES_MAX, Count, Gauge
 from terraflow.contracts.bundle import Bundle
+from terraflow.contracts.capability import Capability
 from terraflow.core.types import MICRO
 from terraflow.gateway.plane import Plane
 from terraflow.storage.sqlite.committer import CommitCounts
+
+_FIRST = f"of the first {CAPABILITIES_MAX} of the bundle."
 
 
 def read_state(
@@ -34,6 +37,7 @@ def _requests(plane: Plane) -> Iterator[Gauge]:
     yield Gauge("terraflow_admission_running", "Requests that have a place.", door.running)
     yield Gauge("terraflow_admission_waiting", "Requests that wait for a place.", door.queued)
     yield Gauge("terraflow_admission_limit", "How many may have a place now.", door.limit)
+    yield Gauge("terraflow_admission_limit_max", "How many may have a place at the most.", door.ceiling)
 
 
 def _evidence(checkpoints: Checkpoints) -> Iterator[Gauge]:
@@ -57,8 +61,17 @@ def _bundle(plane: Plane) -> Iterator[Gauge]:
     yield Gauge("terraflow_bundle_sequence", "The bundle in force.", bundle.sequence)
     said = "When it expires, in seconds since the epoch."
     yield Gauge("terraflow_bundle_expires_timestamp_seconds", said, bundle.expires_at / MICRO)
-    now = plane.clock.monotonic()
-    said = "0 while a capability rests after its provider's faults, else 1; of the first 256 of the bundle."
-    for name in islice(bundle.capabilities, CAPABILITIES_MAX):
-        healthy = plane.health.healthy(name, now)
-        yield Gauge("terraflow_capability_healthy", said, healthy, (("capability", name),))
+    for capability in islice(bundle.capabilities.values(), CAPABILITIES_MAX):
+        yield from _capability(plane, capability)
+
+
+def _capability(plane: Plane, capability: Capability) -> Iterator[Gauge]:
+    named = (("capability", capability.id),)
+    healthy = plane.health.healthy(capability.id, plane.clock.monotonic())
+    slots = plane.capacity.slots(capability.id, capability.in_flight_max)
+    said = "0 while a capability rests after its provider's faults, else 1"
+    yield Gauge("terraflow_capability_healthy", f"{said}; {_FIRST}", healthy, named)
+    yield Gauge("terraflow_capability_calls", f"Calls of a capability in flight; {_FIRST}", slots.taken, named)
+    yield Gauge("terraflow_capability_calls_waiting", f"Calls that wait for one to end; {_FIRST}", slots.waiting, named)
+    yield Gauge("terraflow_capability_calls_limit", f"How many may be in flight now; {_FIRST}", slots.limit, named)
+    yield Gauge("terraflow_capability_calls_limit_max", f"The same at the most; {_FIRST}", slots.ceiling, named)

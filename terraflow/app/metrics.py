@@ -2,9 +2,11 @@
 
 1. A request adds to plain numbers; series are made of them when somebody scrapes, their text in a thread.
 2. What else is shown (gauges, the store's counts) is read on the loop, at the scrape.
-3. Labels are bounded: mouths, reasons, statuses and results are closed sets; of capabilities `CAPABILITIES_MAX` have
+3. What refuses or fails is there from the start, at zero: of a series that begins with its first event Prometheus sees
+   no increase, and an alert on it would miss that event.
+4. Labels are bounded: mouths, reasons, statuses and results are closed sets; of capabilities `CAPABILITIES_MAX` have
    their own, and the others are `other`. No tenant, application, workload or request is named.
-4. Costs are summed in micro-dollars and shown in dollars.
+5. Costs are summed in micro-dollars and shown in dollars.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import CODES, PLANNED, Governed, ModelApi, reason
 from terraflow.core.types import MICRO
 from terraflow.evidence.record import Attempt, Usage
 from terraflow.gateway.exchange import Closed, Exchange
@@ -29,14 +32,34 @@ from terraflow.ports.runtime import Clock
 from terraflow.ports.store import KeyHolder
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_BOUNDS = (*map(str, BUCKETS_S), "+Inf")
 CAPABILITIES_MAX = 256
 OTHER = "other"
 ANSWERED = "answered"
 _KINDS = Usage.__struct_fields__
+_BUILT = [code for code in CODES if isinstance(code, Governed | ModelApi) and reason(code).since != PLANNED]
+_NO_REFUSALS = (Governed.APP_UNAUTHENTICATED, Governed.IDEMPOTENCY_REPLAY)
+REFUSALS = tuple(
+    code
+    for code in _BUILT
+    if isinstance(code, Governed) and (reason(code).status or 0) >= 400 and code not in _NO_REFUSALS
+)
+"""The codes that end a governed request without an answer."""
+TURNED_AWAY = (
+    *(code for code in _BUILT if isinstance(code, ModelApi)),
+    Governed.APP_UNAUTHENTICATED,
+    Governed.BUNDLE_INVALID,
+    Governed.DEADLINE_EXPIRED,
+    Governed.EVIDENCE_UNAVAILABLE,
+    Governed.INTERNAL_ERROR,
+    Governed.QUEUE_SHED,
+    Governed.UNKNOWN_WORKLOAD,
+)
+"""The codes that end a request before it is governed, or one that is none for a model."""
 
 
 class _Durations:
-    """The requests of one mouth."""
+    """How often something took how long."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -44,15 +67,24 @@ class _Durations:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.seconds = 0.0
 
+    def add(self, seconds: float) -> None:
+        """Once more."""
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        self.seconds += seconds
+
+    def show(self, family: HistogramMetricFamily, label: str) -> None:
+        """Its sample in a family of one label."""
+        family.add_metric([label], list(zip(_BOUNDS, accumulate(self.buckets), strict=True)), self.seconds)
+
 
 class _Calls:
     """The calls of one capability."""
 
-    __slots__ = ("cost", "milliseconds", "results", "tokens")
+    __slots__ = ("cost", "durations", "results", "tokens")
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
-        self.milliseconds = 0
+        self.durations = _Durations()
         self.tokens: Counter[str] = Counter()
         self.cost = 0
 
@@ -76,7 +108,8 @@ class Metrics(Collector):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._requests: Counter[tuple[str, str, int, str | None]] = Counter()
-        self._turned_away: Counter[str] = Counter()
+        self._refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        self._turned_away: Counter[str] = Counter(dict.fromkeys(TURNED_AWAY, 0))
         self._durations: dict[str, _Durations] = {}
         self._calls: dict[str, _Calls] = {}
         self._savings = 0
@@ -92,12 +125,12 @@ class Metrics(Collector):
         if capability is not None and capability not in self._calls:
             capability = self._known(capability)
         self._requests[x.mouth, closed.reason, closed.status, capability] += 1
+        if closed.reason in self._refused:
+            self._refused[closed.reason] += 1
         durations = self._durations.get(x.mouth)
         if durations is None:
             durations = self._durations[x.mouth] = _Durations()
-        seconds = self._clock.monotonic() - x.started
-        durations.buckets[bisect_left(BUCKETS_S, seconds)] += 1
-        durations.seconds += seconds
+        durations.add(self._clock.monotonic() - x.started)
         for attempt in x.attempts:
             self._count(attempt)
         if closed.savings:
@@ -112,7 +145,7 @@ class Metrics(Collector):
         if calls is None:
             calls = self._calls[self._known(attempt.capability)]
         calls.results[attempt.failure or ANSWERED] += 1
-        calls.milliseconds += attempt.latency_ms
+        calls.durations.add(attempt.latency_ms / 1000)
         calls.cost += attempt.cost_micro_usd
         usage = attempt.usage
         if usage is not None:
@@ -146,24 +179,30 @@ class Metrics(Collector):
             "Governed requests that ended, by mouth, reason code, status and the capability that answered.",
             labels=["mouth", "reason", "status", "capability"],
         )
-        for (mouth, reason, status, capability), count in self._requests.items():
-            requests.add_metric([mouth, reason, str(status), capability or ""], count)
+        for (mouth, code, status, capability), count in self._requests.items():
+            requests.add_metric([mouth, code, str(status), capability or ""], count)
         yield requests
+        refused = CounterMetricFamily(
+            "terraflow_requests_refused",
+            "Governed requests that ended without an answer, by reason code.",
+            labels=["reason"],
+        )
+        for code, count in self._refused.items():
+            refused.add_metric([code], count)
+        yield refused
         turned_away = CounterMetricFamily(
             "terraflow_requests_turned_away",
             "Requests that were refused before they were governed, by code.",
             labels=["reason"],
         )
-        for reason, count in self._turned_away.items():
-            turned_away.add_metric([reason], count)
+        for code, count in self._turned_away.items():
+            turned_away.add_metric([code], count)
         yield turned_away
         durations = HistogramMetricFamily(
             "terraflow_request_duration_seconds", "From a request's body to its recorded end.", labels=["mouth"]
         )
-        bounds = [*map(str, BUCKETS_S), "+Inf"]
         for mouth, row in self._durations.items():
-            buckets = list(zip(bounds, accumulate(row.buckets), strict=True))
-            durations.add_metric([mouth], buckets, row.seconds)
+            row.show(durations, mouth)
         yield durations
         yield CounterMetricFamily(
             "terraflow_savings_usd", "What answers from the response cache would have cost.", self._savings / MICRO
@@ -175,7 +214,7 @@ class Metrics(Collector):
             "Calls of providers, by capability and result: answered, broken_off, or the failure.",
             labels=["capability", "result"],
         )
-        durations = SummaryMetricFamily(
+        durations = HistogramMetricFamily(
             "terraflow_provider_call_duration_seconds", "How long calls of providers took.", labels=["capability"]
         )
         tokens = CounterMetricFamily(
@@ -185,7 +224,7 @@ class Metrics(Collector):
         for capability, row in self._calls.items():
             for result, count in row.results.items():
                 calls.add_metric([capability, result], count)
-            durations.add_metric([capability], row.results.total(), row.milliseconds / 1000)
+            row.durations.show(durations, capability)
             for kind, used in row.tokens.items():
                 tokens.add_metric([capability, kind], used)
             cost.add_metric([capability], row.cost / MICRO)

@@ -8,25 +8,26 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from terraflow.app.metrics import CAPABILITIES_MAX, OTHER, Count, Gauge, Metrics
+from terraflow.app.metrics import BUCKETS_S, CAPABILITIES_MAX, OTHER, Count, Gauge, Metrics
 from terraflow.app.runtime import SystemClock
-from terraflow.core.reasons import Governed
+from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import CODES, PLANNED, Governed, ModelApi, reason
 from terraflow.evidence.record import Attempt, Usage
 from terraflow.gateway.exchange import Closed
 
 
-def ended(metrics: Metrics, capability: str, calls: int = 1) -> None:
+def ended(metrics: Metrics, capability: str, calls: int = 1, said: Governed = Governed.PERMITTED) -> None:
     attempt = Attempt(capability=capability, latency_ms=1_500, usage=Usage(input=7, output=3), cost_micro_usd=13)
     x: Any = SimpleNamespace(mouth="chat", started=time.monotonic(), attempts=[attempt] * calls)
-    said = (Governed.PERMITTED,)
-    metrics.closed(x, Closed(request_id="r", reason=said[0], status=200, reasons=said, capability=capability))
+    closed = Closed(request_id="r", reason=said, status=200, reasons=(said,), capability=capability)
+    metrics.closed(x, closed)
 
 
-async def shown(metrics: Metrics, family: str) -> dict[str, float]:
-    """A family's samples by their capability's label, or by nothing."""
+async def shown(metrics: Metrics, family: str, label: str = "capability") -> dict[str, float]:
+    """A family's samples by their label, or by nothing."""
     text = (await metrics.exposition()).decode()
     return {
-        sample.labels.get("capability", ""): sample.value
+        sample.labels.get(label, ""): sample.value
         for found in text_string_to_metric_families(text)
         for sample in found.samples
         if sample.name == family
@@ -44,6 +45,37 @@ async def test_capabilities_beyond_the_bound_share_a_label() -> None:
         assert len(found) == CAPABILITIES_MAX + 1
         assert found["c0"] == found[f"c{CAPABILITIES_MAX - 1}"] == 2
         assert found[OTHER] == 10 + 20
+
+
+async def test_what_refuses_is_there_before_it_happens() -> None:
+    metrics = Metrics(SystemClock())
+    refused = await shown(metrics, "terraflow_requests_refused_total", "reason")
+    assert set(refused.values()) == {0}
+    assert {"QUEUE_SHED", "TENANT_QUEUE_LIMIT", "INTERNAL_ERROR", "TIER_NOT_AVAILABLE"} <= refused.keys()
+    assert not {"PERMITTED", "CACHE_HIT", "IDEMPOTENCY_REPLAY", "REVIEW_PENDING"} & refused.keys()
+    away = await shown(metrics, "terraflow_requests_turned_away_total", "reason")
+    assert set(away.values()) == {0}
+    assert {"QUEUE_SHED", "INTERNAL_ERROR", "APP_UNAUTHENTICATED"} <= away.keys()
+    built = {code for code in CODES if isinstance(code, ModelApi) and reason(code).since != PLANNED}
+    assert built <= away.keys()
+
+
+async def test_a_refusal_is_counted_and_an_answer_is_none() -> None:
+    metrics = Metrics(SystemClock())
+    ended(metrics, "one")
+    ended(metrics, "one", said=Governed.INTERNAL_ERROR)
+    metrics.turned_away(Refuse(reason=ModelApi.INVALID_REQUEST), None, None)
+    refused = await shown(metrics, "terraflow_requests_refused_total", "reason")
+    assert {code: count for code, count in refused.items() if count} == {"INTERNAL_ERROR": 1}
+    away = await shown(metrics, "terraflow_requests_turned_away_total", "reason")
+    assert {code: count for code, count in away.items() if count} == {"INVALID_REQUEST": 1}
+
+
+async def test_calls_are_sorted_by_how_long_they_took() -> None:
+    metrics = Metrics(SystemClock())
+    ended(metrics, "one", calls=2)
+    found = await shown(metrics, "terraflow_provider_call_duration_seconds_bucket", "le")
+    assert found == {str(bound): 2 * (bound >= 1.5) for bound in BUCKETS_S} | {"+Inf": 2}
 
 
 async def test_every_attempt_of_a_request_counts() -> None:

@@ -112,6 +112,7 @@ def test_refusals_and_what_was_turned_away(site: Site, checks: Checks) -> None:
     checks.refused(site.caller, site.caller.ask("nothing"), Governed.UNKNOWN_WORKLOAD)
     checks.ungoverned(site.caller.post(b"{"), ModelApi.INVALID_REQUEST, field="body")
     assert since("terraflow_requests_total", mouth="chat", reason="UNKNOWN_WORKLOAD", status="403", capability="") == 1
+    assert since("terraflow_requests_refused_total", reason="UNKNOWN_WORKLOAD") == 1
     assert since("terraflow_requests_turned_away_total", reason="INVALID_REQUEST") == 1
 
 
@@ -130,11 +131,14 @@ def test_the_state_of_the_plane(site: Site) -> None:
     assert found["terraflow_ready", NONE] == 1
     assert found["terraflow_requests_open", NONE] == 0
     assert found["terraflow_admission_running", NONE] == found["terraflow_admission_waiting", NONE] == 0
-    assert found["terraflow_admission_limit", NONE] >= 1
+    assert 1 <= found["terraflow_admission_limit", NONE] <= found["terraflow_admission_limit_max", NONE] == 256
     assert found["terraflow_bundle_sequence", NONE] == 1
     assert found["terraflow_evidence_damaged_logs", NONE] == 0
     assert 0 <= found["terraflow_evidence_lag_seconds", NONE] < 10
-    assert found["terraflow_capability_healthy", frozenset({("capability", "two")})] == 1
+    two = frozenset({("capability", "two")})
+    assert found["terraflow_capability_healthy", two] == 1
+    assert found["terraflow_capability_calls", two] == found["terraflow_capability_calls_waiting", two] == 0
+    assert found["terraflow_capability_calls_limit", two] == found["terraflow_capability_calls_limit_max", two] == 256
     assert found["process_open_fds", NONE] > 0
 
 
