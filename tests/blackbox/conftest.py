@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.harness.bounded import bounded as bounded
 from tests.harness.bundle import Json
 from tests.harness.caller import CANARY, Caller
 from tests.harness.checks import Checks
+from tests.harness.edge import Connection
 from tests.harness.folder import DataFolder
 from tests.harness.mouths import INVOCATIONS, MOUTHS, VENDORS, Mouth
 from tests.harness.plane import RUNNING, Plane
@@ -84,6 +87,11 @@ class Site:
         self._stack.callback(caller.close)
         return caller
 
+    def connect(self) -> Connection:
+        """A connection of its own, byte by byte."""
+        place = urlsplit(self.plane.base_url)
+        return Connection(socket.create_connection((place.hostname, place.port), timeout=10))
+
 
 Launch = Callable[..., Site]
 Prepare = Callable[[DataFolder], None]
@@ -127,6 +135,13 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def launch_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     """Planes that the tests of one file share."""
     yield from launcher(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
+def connection(site: Site) -> Iterator[Connection]:
+    """A connection of its own to the plane of the test's file."""
+    with site.connect() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ never read. Each is sent with a second request behind it, which must not be answ
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -30,13 +28,6 @@ SECOND = b"GET /healthz HTTP/1.1\r\nHost: plane\r\n\r\n"
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch) -> Site:
     return launch_shared(bundle.document(purpose("plain", sim("one"))))
-
-
-@pytest.fixture
-def connection(site: Site) -> Iterator[Connection]:
-    place = urlsplit(site.plane.base_url)
-    with Connection(socket.create_connection((place.hostname, place.port), 10)) as opened:
-        yield opened
 
 
 def request(site: Site, lines: tuple[bytes, ...], body: bytes, start: bytes = START, end: bytes = b"\r\n") -> bytes:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import socket
 import ssl
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -22,7 +20,6 @@ from tests.harness import bundle
 from tests.harness.bundle import purpose, sim
 from tests.harness.caller import CHAT, body_of, raw_request, until
 from tests.harness.checks import Checks
-from tests.harness.edge import Connection
 from tests.harness.plane import NotServing
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: plane\r\n\r\n"
@@ -82,36 +79,30 @@ def test_an_unknown_setting_is_no_start(launch: Launch) -> None:
 
 def test_a_body_that_does_not_come(launch: Launch, checks: Checks) -> None:
     site = launch(DOCUMENT, body_timeout_s=1)
-    place = urlsplit(site.plane.base_url)
     lines = [f"Authorization: Bearer {site.caller.api_key}", "Host: plane", "Content-Length: 100"]
     head = "\r\n".join([f"POST /v1{CHAT} HTTP/1.1", *lines, "", ""]).encode()
     reply = raw_request(site.plane, head + b'{"messages"')
     assert reply is not None
     assert checks.raised.wire(reply.status, reply.headers, reply.body) is ModelApi.INVALID_REQUEST
-    with socket.create_connection((place.hostname, place.port), timeout=10) as connection:
-        connection.sendall(head + b'{"messages"')
+    with site.connect() as left:
+        left.send(head + b'{"messages"')
     assert site.caller.ask().status_code == 200
     [(leaves,)] = site.folder.rows("SELECT count(*) FROM leaf")
     assert leaves == 2, "only the last one was ever governed"
 
 
-def connect(site: Site) -> Connection:
-    place = urlsplit(site.plane.base_url)
-    return Connection(socket.create_connection((place.hostname, place.port), timeout=10))
-
-
 def _has_place(site: Site) -> bool:
     """Whether a connection is kept now: one for which there is no place is closed at once."""
-    with connect(site) as tried:
+    with site.connect() as tried:
         return tried.silent(0.5)
 
 
 def test_connections_are_bounded_by_address(launch: Launch) -> None:
     site = launch(DOCUMENT, trusted_proxies=["10.0.0.0/8"], connections_per_address_max=2)
-    with connect(site) as first, connect(site) as second:
+    with site.connect() as first, site.connect() as second:
         for connection in (first, second):
             assert connection.ask(HEALTH).status == 200
-        with connect(site) as third:
+        with site.connect() as third:
             assert third.closed()
     until(lambda: raw_request(site.plane, HEALTH) is not None)
     assert "connections refused, for want of a place" in site.plane.errors()
@@ -119,17 +110,17 @@ def test_connections_are_bounded_by_address(launch: Launch) -> None:
 
 def test_a_trusted_proxy_is_bounded_in_all_alone(launch: Launch, checks: Checks) -> None:
     site = launch(DOCUMENT, trusted_proxies=["127.0.0.0/8"], connections_per_address_max=1, connections_max=4)
-    with connect(site) as first, connect(site) as second, connect(site) as third:
+    with site.connect() as first, site.connect() as second, site.connect() as third:
         for connection in (first, second, third):
             assert connection.ask(HEALTH).status == 200
         assert checks.raised(site.caller.ask()) is Governed.PERMITTED
-        with connect(site) as fifth:
+        with site.connect() as fifth:
             assert fifth.closed()
 
 
 def test_where_there_is_no_proxy_this_machine_is_bounded_in_all_alone(launch: Launch) -> None:
     site = launch(DOCUMENT, connections_per_address_max=1)
-    with connect(site) as first, connect(site) as second:
+    with site.connect() as first, site.connect() as second:
         assert first.ask(HEALTH).status == second.ask(HEALTH).status == 200
 
 
@@ -137,9 +128,9 @@ def test_a_tls_handshake_that_does_not_come_is_given_up(launch: Launch, tmp_path
     certificate, private = _certificate(tmp_path)
     site = launch(DOCUMENT, tls_cert_file=certificate, tls_key_file=private, connections_max=2)
     begun = time.monotonic()
-    with connect(site) as silent, connect(site) as slow:
+    with site.connect() as silent, site.connect() as slow:
         slow.send(b"\x16\x03\x01")
-        with connect(site) as third:
+        with site.connect() as third:
             assert third.closed(), "handshakes are counted"
         silent.socket.settimeout(20)
         assert silent.closed() and slow.closed()

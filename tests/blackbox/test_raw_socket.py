@@ -6,10 +6,6 @@ may not have served it.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from urllib.parse import urlsplit
-
 import h11
 import pytest
 
@@ -26,13 +22,6 @@ QUIET_S = 0.02
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch) -> Site:
     return launch_shared(bundle.document(purpose("plain", sim("one"))))
-
-
-@pytest.fixture
-def connection(site: Site) -> Iterator[Connection]:
-    place = urlsplit(site.plane.base_url)
-    with Connection(socket.create_connection((place.hostname, place.port), 10)) as opened:
-        yield opened
 
 
 def governed(site: Site) -> int:
