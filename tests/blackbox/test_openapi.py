@@ -11,6 +11,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 
+from terraflow.core.reasons import CODES, reason
 from terraflow.gateway.http.openapi import OPERATIONS
 from terraflow.gateway.http.service import ROUTES
 from tests.blackbox.conftest import Launch, Site
@@ -21,6 +22,7 @@ from tests.harness.caller import body_of, headers_of
 from tests.harness.mouths import CHAT, MESSAGES, MOUTHS, Mouth
 from tests.harness.upstreams import Upstreams, completion
 from tests.providers.vendor import says
+from tools.occurrences import OCCURRENCES, place_of
 
 Json = dict[str, Any]
 
@@ -49,7 +51,7 @@ def agrees(described: Json, response: httpx2.Response, path: str) -> Json:
     operation = described["paths"][path][response.request.method.lower()]
     said = operation["responses"][str(response.status_code)]
     assert {name.lower() for name in said["headers"]} >= {
-        name for name in response.headers if name.startswith(("x-terraflow-", "retry-after", "x-should-retry"))
+        name for name in response.headers if name.startswith(("x-", "request-id", "retry-after"))
     }
     body: Json = response.json()
     schema = said["content"][response.headers["content-type"]]["schema"]
@@ -74,6 +76,51 @@ def test_every_reference_leads_somewhere_and_every_schema_compiles(described: Js
             at = at[step]
     for name in described["components"]["schemas"]:
         conforms(described, {"$ref": f"#/components/schemas/{name}"}, None)
+
+
+def test_every_code_is_described_where_it_occurs(described: Json) -> None:
+    said: dict[str | None, set[str]] = {}
+    for path, verbs in described["paths"].items():
+        codes = said.setdefault(place_of(path), set())
+        for operation in verbs.values():
+            for response in operation["responses"].values():
+                codes.update(response["description"].split(", "))
+    for place in said:
+        assert place is not None
+        errors = {
+            code
+            for code, places in OCCURRENCES.items()
+            if place in places and next(row.status or 0 for row in map(reason, CODES) if row.code == code) >= 400
+        }
+        assert errors <= said[place], place
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"input": "Hello"}, True),
+        ({"messages": [{"role": "user", "content": "Hello"}]}, True),
+        ({"input": "Hello", "messages": None}, True),
+        ({"input": None, "messages": [{"role": "user", "content": "Hello"}]}, True),
+        ({"input": "Hello", "messages": [{"role": "user", "content": "Hello"}]}, False),
+        ({"input": None, "messages": None}, False),
+        ({}, False),
+    ],
+)
+def test_an_invocation_has_one_of_its_two_inputs(given: Json, taken: bool, site: Site, described: Json) -> None:
+    assert conforms(described, {"$ref": "#/components/schemas/Invocation.Body"}, given) is taken
+    assert site.caller.post(given, path="/invocations").status_code == (200 if taken else 400)
+
+
+def test_what_comes_in_is_no_choice_of_objects(described: Json) -> None:
+    """Makers of clients take a choice beside fields for the whole, and forget the fields."""
+    for verbs in described["paths"].values():
+        for operation in verbs.values():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if body is not None:
+                name = body["schema"].get("$ref", "").rpartition("/")[2]
+                schema = described["components"]["schemas"][name] if name else body["schema"]
+                assert schema["properties"] and not {"oneOf", "anyOf", "allOf"} & schema.keys(), name
 
 
 @pytest.mark.parametrize("path", [path for (_, path), row in OPERATIONS.items() if row.example is not None])

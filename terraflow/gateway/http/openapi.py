@@ -17,7 +17,7 @@ import msgspec
 
 from terraflow import __version__
 from terraflow.core.outcome import Refuse
-from terraflow.core.reasons import CODES, PLANNED, Governed, Kind, ModelApi, reason
+from terraflow.core.reasons import CODES, PLANNED, Governed, ModelApi, reason
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.gateway import declaring, feedback
 from terraflow.gateway.http import shapes
@@ -46,6 +46,8 @@ _REQUEST_HEADERS: dict[str, tuple[str, Json]] = {
 }
 _ANSWER_HEADERS: dict[str, str] = {
     "X-TerraFlow-Request-Id":        "The request's id.",
+    "X-Request-Id":                  "The same, where OpenAI's clients look for it.",
+    "Request-Id":                    "The same, where Anthropic's clients look for it.",
     "X-TerraFlow-Reason":            "The reason code of a governed answer that is no flowing stream.",
     "X-TerraFlow-Capability":        "The capability that answered, or was pinned.",
     "X-TerraFlow-Cost-Usd":          "What it cost, in decimal dollars.",
@@ -56,10 +58,9 @@ _ANSWER_HEADERS: dict[str, str] = {
 }
 # fmt: on
 _OF_BATCHES = ("X-TerraFlow-Workload", "X-TerraFlow-Data-Class", "X-TerraFlow-Sensitive-Types")
-_ID_ONLY = ("X-TerraFlow-Request-Id",)
-_ON_ERRORS = ("X-TerraFlow-Request-Id", "Retry-After", "X-Should-Retry")
+_IDS = ("X-TerraFlow-Request-Id", "X-Request-Id", "Request-Id")
+_NO_ERROR, _NO_ANSWER = ("Retry-After", "X-Should-Retry"), ("X-TerraFlow-Savings-Usd",)
 _ERRORS = (shapes.OpenAIError, shapes.OpenAIRefusal, shapes.AnthropicError, shapes.AnthropicRefusal)
-_BUILT = (Kind.RESPONSE, Kind.ROUTE_EXCLUSION)
 
 
 @cache
@@ -128,9 +129,7 @@ def _responses(operation: Operation) -> Json:
         answered = {"application/json": {"schema": _ref(operation.answer.__name__)}}
     if operation.streams:
         answered["text/event-stream"] = {"schema": {"type": "string"}}
-    headers: Sequence[str] = _ID_ONLY
-    if operation.mouth:
-        headers = [name for name in _ANSWER_HEADERS if name not in _ON_ERRORS[1:]]
+    headers = _answer_headers(operation, _NO_ERROR)
     made = {"200": {"description": "The answer.", "headers": _headers(headers), "content": answered}}
     if operation.accepted:
         made["202"] = {"description": "Its end is not recorded yet.", "headers": _headers(headers), "content": answered}
@@ -138,9 +137,7 @@ def _responses(operation: Operation) -> Json:
     error = _ref(f"{vendor}Error")
     if operation.mouth:
         error = {"anyOf": [_ref(f"{vendor}Refusal"), error]}
-    headers = _ON_ERRORS
-    if operation.mouth:
-        headers = [name for name in _ANSWER_HEADERS if name != "X-TerraFlow-Savings-Usd"]
+    headers = _answer_headers(operation, _NO_ANSWER)
     for status, codes in sorted(_by_status(operation).items()):
         made[str(status)] = {
             "description": ", ".join(codes),
@@ -150,21 +147,26 @@ def _responses(operation: Operation) -> Json:
     return made
 
 
+def _answer_headers(operation: Operation, without: Sequence[str]) -> list[str]:
+    other = "X-Request-Id" if operation.anthropic else "Request-Id"
+    of_all = (*_IDS, *_NO_ERROR)
+    return [
+        name
+        for name in _ANSWER_HEADERS
+        if name != other and name not in without and (operation.mouth or name in of_all)
+    ]
+
+
 def _by_status(operation: Operation) -> dict[int, list[str]]:
     codes: list[Code] = [*EVERYWHERE, *operation.errors]
     if operation.mouth:
-        codes += [code for code in CODES if isinstance(code, Governed) and _is_raised(code)]
+        codes += [code for code in CODES if isinstance(code, Governed) and reason(code).since != PLANNED]
     found: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         status = reason(code).status if operation.mouth else ungoverned_status(Refuse(reason=code))
         if status is not None and status >= 400:
             found.setdefault(status, []).append(code.value)
     return {status: sorted(set(named)) for status, named in found.items()}
-
-
-def _is_raised(code: Governed) -> bool:
-    row = reason(code)
-    return row.since != PLANNED and row.kind in _BUILT
 
 
 def _headers(names: Iterable[str]) -> Json:
@@ -191,9 +193,9 @@ def _schemas() -> Json:
         "deadline_ms": _or_null({"type": "integer", "minimum": 1, "maximum": declaring.DEADLINE_MS_MAX}),
     }
     made["Invocation.RunBody"]["properties"]["id"] = _RUN_ID
-    body["oneOf"] = [
-        {"required": [given], "properties": {given: {"not": {"type": "null"}}}} for given in ("input", "messages")
-    ]
+    # A choice of whole objects (oneOf) would say it shorter, but makers of clients then forget every other field.
+    body["if"], body["else"] = _has("input"), _has("messages")
+    body["then"] = {"properties": {"messages": {"type": "null"}}}
     return made
 
 
@@ -208,6 +210,10 @@ def _components(prefix: str, *types: type[msgspec.Struct]) -> Json:
     for schema in named.values():
         schema.pop("title", None)
     return named
+
+
+def _has(name: str) -> Json:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 def _or_null(schema: Json) -> Json:
