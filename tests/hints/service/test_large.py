@@ -19,6 +19,7 @@ from terraflow.hints.service.parse import parse_query
 from terraflow.hints.service.rpcs import HintService
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import BLOCKS_MAX, TOKEN_IDS_MAX, Entry, Report
+from tests.hints.turns import others_turns
 from tests.storage.makers import SetClock
 
 TOKENS = list(range(70_000))
@@ -85,18 +86,9 @@ async def test_who_waits_past_the_deadline_is_told_so() -> None:
 
 
 async def test_others_have_their_turns_while_keys_are_made() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    assert await keys_in_turns(TOKENS, 16) == KEYS
-    counting.cancel()
-    assert turns >= len(KEYS) // BLOCKS_A_TURN
+    async with others_turns() as turns:
+        assert await keys_in_turns(TOKENS, 16) == KEYS
+    assert turns.number >= len(KEYS) // BLOCKS_A_TURN
     for tokens in (0, 15, 16, 17, BLOCKS_A_TURN * 16, BLOCKS_A_TURN * 16 + 15):
         assert await keys_in_turns(TOKENS[:tokens], 16) == block_keys(TOKENS[:tokens])
 

@@ -13,6 +13,7 @@ from terraflow.core.types import Instant
 from terraflow.hints.index.index import Index
 from terraflow.hints.snapshot import MAGIC, SnapshotDamaged, restore_snapshot, write_snapshot
 from terraflow.hints.words import Entry, Report, Scope, Stats
+from tests.hints.turns import others_turns
 
 SCOPE = Scope("t", "m", "s")
 
@@ -123,20 +124,11 @@ async def test_what_cannot_be_written_leaves_the_last_snapshot(tmp_path: Path) -
 
 
 async def test_others_have_their_turn_between_two_pieces(tmp_path: Path) -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
     index = filled(30.0)
     pieces = sum(1 for _ in index.dump(50.0))
-    await write_snapshot(tmp_path / "index.snapshot", index, SetClock(1_000.0, 50.0), {})
-    counting.cancel()
-    assert turns > pieces
+    async with others_turns() as turns:
+        await write_snapshot(tmp_path / "index.snapshot", index, SetClock(1_000.0, 50.0), {})
+    assert turns.number > pieces
 
 
 async def test_what_feeds_know_may_be_more_than_any_piece(tmp_path: Path) -> None:
