@@ -5,7 +5,8 @@
 2. A call that does not end well closes its connection at once; only a response that was read to its end gives its
    connection back.
 3. A body, a line, an event and a stream are bounded; beyond the bound the answer is MALFORMED.
-4. A compressed answer was not asked for and is MALFORMED.
+4. A compressed answer was not asked for and is MALFORMED. So is a JSON body where events were asked for, unless it is
+   an error: some endpoints refuse a stream with a 200.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from terraflow.ports.upstream import Failure, ProviderFailure
-from terraflow.providers.failures import NETWORK, Row, failure_of, failure_of_break
+from terraflow.providers.failures import NETWORK, Row, failure_of, failure_of_break, failure_of_success
 from terraflow.providers.outbound import Endpoint, abort
 from terraflow.providers.refusal import BODY_BYTES_MAX, parse_refusal
 from terraflow.providers.sse import EventParser, EventTooLarge
@@ -52,19 +53,13 @@ class Channel:
 
     async def fetch(self, body: bytes, timeout_s: float) -> bytes:
         """The body of a success."""
-        response = await self._post(body, timeout_s, "application/json")
-        whole = False
-        try:
-            answer = await _read(response, ANSWER_BYTES_MAX)
-            whole = True
-        finally:
-            if not whole:
-                abort(response)
-        return answer
+        return await _whole(await self._post(body, timeout_s, "application/json"), ANSWER_BYTES_MAX)
 
     async def events(self, body: bytes, timeout_s: float) -> EventStream:
         """The events of a success, its first byte not yet read. The caller closes them."""
         response = await self._post(body, timeout_s, "text/event-stream")
+        if response.content_type == "application/json":
+            raise failure_of_success(self._table, await _whole(response, BODY_BYTES_MAX))
         return EventStream(response, self._endpoint.lingering)
 
     async def answers(self, path: str, timeout_s: float) -> bool:
@@ -104,19 +99,14 @@ class Channel:
         raise await self._refused(response)
 
     async def _refused(self, response: aiohttp.ClientResponse) -> ProviderFailure:
-        whole = False
+        if response.status == 200:
+            abort(response)
+            return ProviderFailure(Failure.MALFORMED, reached=True, status=200)
         try:
-            if response.status == 200:
-                return ProviderFailure(Failure.MALFORMED, reached=True, status=200)
-            try:
-                body = await _read(response, BODY_BYTES_MAX)
-                whole = True
-            except ProviderFailure:
-                body = b""
-            return failure_of(self._table, parse_refusal(response.status, response.headers, body, time.time()))
-        finally:
-            if not whole:
-                abort(response)
+            body = await _whole(response, BODY_BYTES_MAX)
+        except ProviderFailure:
+            body = b""
+        return failure_of(self._table, parse_refusal(response.status, response.headers, body, time.time()))
 
 
 class EventStream:
@@ -173,6 +163,18 @@ class EventStream:
         """Close the connection at once, unless the answer is over."""
         if not self._whole:
             abort(self._response)
+
+
+async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """A response's body; its connection is closed unless that was read to its end. Raises ProviderFailure."""
+    whole = False
+    try:
+        body = await _read(response, bytes_max)
+        whole = True
+    finally:
+        if not whole:
+            abort(response)
+    return body
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

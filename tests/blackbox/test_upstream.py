@@ -97,6 +97,8 @@ STREAMED = (
     Case("503",             says(503, _error()), "overloaded", tries=3),
     Case("400, nothing",    says(400, _error()), "rejected_content", REJECTED),
     Case("no event",        flow(), "cut_off", tries=3, paid=True),
+    Case("200, an error",   says(200, _error(type="server_error")), "server_error", tries=3),
+    Case("200, an answer",  says(200, completion(CANARY)), "malformed", paid=True),
     Case("[DONE] alone",    flow(b"data: [DONE]\n\n"), "cut_off", tries=3, paid=True),
     Case("an error first",  flow(b"data: " + json.dumps(_error()).encode() + b"\n\n"), "malformed", paid=True),
     Case("no JSON",         flow(f"data: {CANARY}\n\n".encode()), "malformed", paid=True),

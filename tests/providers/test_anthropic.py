@@ -276,6 +276,13 @@ HOSTILE: dict[str, tuple[list[bytes], Failure]] = {
 }  # fmt: skip
 
 
+async def test_a_200_that_holds_an_error_is_classed_by_it_where_a_stream_was_asked_for():
+    async with facing(says(200, {"type": "error", "error": {"type": "overloaded_error"}})) as (provider, _):
+        with pytest.raises(ProviderFailure) as caught:
+            await collect(provider, call(stream=True))
+    assert (caught.value.failure, caught.value.reached) == (Failure.OVERLOADED, True)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_stream(name: str):
     events, expected = HOSTILE[name]
