@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from terraflow.core.outcome import Refuse
-from terraflow.gateway.batches.desk import UPLOADS_MAX, Asked
+from terraflow.gateway.batches.desk import Asked
+from terraflow.gateway.batches.uploads import TENANT_MAX, WAITING_MAX
 from terraflow.gateway.exchange import Declared
 from terraflow.ports.batches import BatchFile
 from terraflow.ports.store import KeyHolder
@@ -18,20 +22,48 @@ from tests.harness.bundle import purpose, sim
 from tests.harness.inside import plane_inside
 from tests.harness.wire import MemoryWire
 
+FORM = "multipart/form-data; boundary=edge"
 
-async def test_so_many_are_read_from_their_connections_at_once(tmp_path: Path) -> None:
-    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+
+def form(data: bytes) -> bytes:
+    """A form with a file."""
+    purpose_part = b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    head = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n'
+    return purpose_part + head + data + b"\r\n--edge--\r\n"
+
+
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/batches"])
+async def test_a_tenant_whose_uploads_dawdle_waits_and_is_turned_away_and_another_is_not(
+    path: str, tmp_path: Path
+) -> None:
+    night, theirs = purpose("night", sim("a"), priority=3), purpose("theirs", sim("b"), tenant="umbra", priority=3)
+    async with plane_inside(tmp_path, bundle.document(night, theirs)) as plane, AsyncExitStack() as held:
         service = plane.parts.service
-        headers = plane.headers({"content-type": "application/jsonl"})
-        wire = MemoryWire("POST", b"/v1/batches", headers, joined([line("a")]))
-        for _ in range(UPLOADS_MAX):
-            await service.desk.uploads.acquire()
-        asked = asyncio.create_task(service.handle(wire))
-        await asyncio.wait((asked,), timeout=0.1)
-        assert not asked.done()
-        service.desk.uploads.release()
-        await asyncio.wait_for(asked, 10)
-        assert (wire.status, json.loads(wire.answer)["object"]) == (200, "batch")
+
+        def hand_in(workload: str, key: str | None = None) -> tuple[MemoryWire, asyncio.Task[None]]:
+            lines = joined([line("a", workload)])
+            body, kind = (lines, "application/jsonl") if path == "/v1/batches" else (form(lines), FORM)
+            headers = plane.headers({"content-type": kind})
+            if key is not None:
+                headers = [(n, v if n != b"authorization" else b"Bearer " + key.encode()) for n, v in headers]
+            wire = MemoryWire("POST", path.encode(), headers, body)
+            return wire, asyncio.create_task(service.handle(wire))
+
+        for _ in range(TENANT_MAX):
+            await held.enter_async_context(service.desk.uploads.place("acme"))
+        waiting = [hand_in("night") for _ in range(WAITING_MAX)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for _, task in waiting)
+        wire, task = hand_in("night")
+        await asyncio.wait_for(task, 10)
+        assert wire.status == 429
+        assert json.loads(wire.answer)["terraflow"]["detail"] == "batches"
+        wire, task = hand_in("theirs", plane.folder.issue_key("umbra"))
+        await asyncio.wait_for(task, 10)
+        assert wire.status == 200
+        await held.aclose()
+        await asyncio.wait_for(asyncio.gather(*(task for _, task in waiting)), 10)
+        assert {wire.status for wire, _ in waiting} <= {200, 429}
 
 
 async def test_a_file_that_is_not_whole_any_more_makes_no_batch(tmp_path: Path) -> None:

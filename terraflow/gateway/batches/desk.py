@@ -20,14 +20,13 @@ from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.batches.item import ENDPOINTS, INVOCATIONS_PATH, above_p3
 from terraflow.gateway.batches.lines import Reading, problem
 from terraflow.gateway.batches.runner import Runner
+from terraflow.gateway.batches.uploads import Uploads
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
-UPLOADS_MAX = 4
-"""Files and inline batches that are read from their connections at once: their bytes are in memory then."""
 RETRY_S = 60
 """When to come back after there was no room: batches last minutes."""
 PAGE = 16
@@ -83,12 +82,12 @@ def result_files(batch: Batch) -> tuple[str | None, str | None]:
 
 
 class Batches:
-    """The desk. `uploads` is held while a body is read and kept."""
+    """The desk. A place of `uploads` is held while a body is read and kept."""
 
     def __init__(self, plane: Plane, store: BatchStore, limits: BatchLimits, runner: Runner) -> None:
         self.limits = limits
         self.runner = runner
-        self.uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self.uploads = Uploads()
         self._plane = plane
         self._store = store
         # A batch that is being made is in memory some times over: its bytes, its lines, the items made of them.
@@ -107,7 +106,7 @@ class Batches:
             expires_at=Instant(now + self.limits.keep_s * MICRO),
         )
         kept = await self._store.keep_file(file, data, self.limits.stored_bytes_max)
-        return file if kept else _no_room()
+        return file if kept else no_room()
 
     async def file(self, caller: KeyHolder, file_id: str) -> BatchFile | ResultFile | None:
         """A file by its id."""
@@ -194,7 +193,7 @@ class Batches:
             self.runner.add(batch, troubled=True)
             raise
         if made is None:
-            return _no_room()
+            return no_room()
         self.runner.add(made)
         return made
 
@@ -247,7 +246,8 @@ class Batches:
         return found
 
 
-def _no_room() -> Refuse:
+def no_room() -> Refuse:
+    """QUEUE_SHED: no room for another file or batch."""
     return Refuse(reason=Governed.QUEUE_SHED, detail="batches", retry_after_s=RETRY_S)
 
 

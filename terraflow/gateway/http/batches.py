@@ -16,7 +16,7 @@ from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import MICRO
-from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, result_files
+from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, no_room, result_files
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
@@ -63,7 +63,9 @@ async def upload(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Repl
         return invalid_request("content-type", "must be multipart/form-data with a boundary")
     if arrived.head.values.get(b"content-encoding", b"identity") != b"identity":
         return invalid_request("content-encoding", "must be absent: bodies are sent uncompressed")
-    async with desk.uploads:
+    async with desk.uploads.place(arrived.caller.tenant) as placed:
+        if not placed:
+            return no_room()
         raw = await read_body(arrived.wire, desk.limits.bytes_max + FORM_BYTES, limits.body_timeout_s)
         form = raw if isinstance(raw, Refuse) else parse_form(raw, boundary)
         if isinstance(form, Refuse):
@@ -162,7 +164,9 @@ async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Repl
     if isinstance(declared, Refuse):
         return declared
     if inline:
-        async with desk.uploads:
+        async with desk.uploads.place(arrived.caller.tenant) as placed:
+            if not placed:
+                return no_room()
             raw = await read_body(arrived.wire, desk.limits.bytes_max, limits.body_timeout_s)
             if isinstance(raw, Refuse):
                 return raw
