@@ -13,7 +13,7 @@ import pytest
 from terraflow.core.reasons import Governed
 from terraflow.gateway.batches.desk import Asked
 from terraflow.gateway.batches.item import may_run_later
-from terraflow.gateway.batches.runner import Open
+from terraflow.gateway.batches.open_batches import Open
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.health import HealthRule
 from terraflow.ports.batches import Batch, BatchStatus
@@ -284,7 +284,7 @@ async def test_a_batch_rests_as_long_as_a_refusal_says(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, bundle.document(night)) as plane:
         batch = await begin(plane, ACME, line("a"), line("b"))
         runner: Any = plane.parts.batches
-        running, clock = runner._open[batch.id], plane.parts.plane.clock
+        running, clock = runner._open.find(batch.id), plane.parts.plane.clock
         async with asyncio.timeout(10):
             while not running.rest_until:  # noqa: ASYNC110  nothing tells of it
                 await asyncio.sleep(0.01)

@@ -1,11 +1,10 @@
 """What runs the items of batches, beside the requests.
 
-1. So many items run at once, of all batches together. A free place goes to the tenant with the fewest running items,
-   among equals to the one that was served longest ago, and to its batch that was.
+1. What a batch needs next, and whose item runs next, is said by `open_batches`; here it is done.
 2. An item is taken durably before it runs, and has its result durably before another takes its place. After a crash, or
    when the store was gone, what was taken is decided by the record (`item`, rule 2).
-3. A batch whose item may only run later rests: a second, then twice as long, at most `REST_MAX_S`; so does one whose
-   store was gone. Items are taken round and round: one that may only run later lets those behind it go first.
+3. A batch whose item may only run later rests; so does one whose store was gone. Items are taken round and round: one
+   that may only run later lets those behind it go first.
 4. A batch that was cancelled, or whose time is over, takes nothing more. When its running items have ended the others
    fail with a line that says so, and it has ended.
 5. `stop_taking` is the plane's stopping: what runs is brought to its end, and the next start goes on.
@@ -16,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Coroutine
 
 import msgspec
@@ -26,6 +24,7 @@ from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
 from terraflow.gateway.batches import item as items
 from terraflow.gateway.batches import lines
+from terraflow.gateway.batches.open_batches import Due, Open, OpenBatches
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
 from terraflow.ports.batches import Batch, BatchItem, BatchStatus, BatchStore
@@ -34,8 +33,7 @@ from terraflow.ports.store import StoreConflict, StoreUnavailable
 log = logging.getLogger("terraflow.batches")
 
 LOOK_EVERY_S = 1.0
-"""How often rests and expiries are looked at while there are batches."""
-REST_MAX_S = 60.0
+"""How often all batches are looked at, for rests and windows that have ended."""
 SOME = 64
 """Items that end unrun in one transaction."""
 
@@ -54,29 +52,6 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms_max: int
 
 
-class Open:
-    """A batch that has not ended, as this process runs it."""
-
-    __slots__ = ("batch", "drained", "ending", "live", "pause_s", "rest_until", "served", "taken", "troubled")
-
-    def __init__(self, batch: Batch, *, troubled: bool) -> None:
-        self.batch = batch
-        self.live: set[str] = set()
-        self.drained = False
-        self.ending = False
-        self.troubled = troubled
-        self.rest_until = 0.0
-        self.pause_s = 0.0
-        self.served = 0
-        self.taken = -1
-
-    def rest(self, now: float, asked_s: float = 0.0) -> None:
-        """Take nothing for a while. What comes back while it rests does not make it longer."""
-        if now >= self.rest_until:
-            self.pause_s = min(REST_MAX_S, max(asked_s, 2 * self.pause_s, 1.0))
-            self.rest_until = now + self.pause_s
-
-
 class Runner:
     """Runs batches until it is stopped."""
 
@@ -84,9 +59,9 @@ class Runner:
         self._plane = plane
         self._store = store
         self._limits = limits
-        self._open: dict[str, Open] = {}
-        self._served: dict[str, int] = {}
-        self._serial = 0
+        self._open = OpenBatches(limits.running_max)
+        self._changed: set[Open] = set()
+        self._all_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -100,14 +75,14 @@ class Runner:
 
     def add(self, batch: Batch, *, troubled: bool = False) -> None:
         """A batch was made; `troubled` when it is not known how far it got."""
-        self._open[batch.id] = Open(batch, troubled=troubled)
-        self._wake.set()
+        self._look_at(self._open.add(batch, troubled=troubled))
 
     def changed(self, batch: Batch) -> None:
         """Its status was changed."""
-        if batch.id in self._open:
-            self._open[batch.id].batch = batch
-            self._wake.set()
+        running = self._open.find(batch.id)
+        if running is not None:
+            running.batch = batch
+            self._look_at(running)
 
     def stop_taking(self) -> None:
         """Nothing more is taken from now on."""
@@ -133,56 +108,31 @@ class Runner:
         try:
             while True:
                 self._wake.clear()
-                self._start_what_may()
+                left_s = self._start_what_may()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S if self._open else None):
+                    async with asyncio.timeout(left_s):
                         await self._wake.wait()
         finally:
             await self._cut_off()
 
-    def _start_what_may(self) -> None:
-        if self._stopping:
-            return
+    def _look_at(self, running: Open) -> None:
+        self._changed.add(running)
+        self._wake.set()
+
+    def _start_what_may(self) -> float | None:
+        """Start what is to be done; how long until all batches are looked at again, None without any."""
         now, wall = self._plane.clock.monotonic(), self._plane.clock.now()
-        runnable = []
-        for running in self._open.values():
-            if running.ending:
-                continue
-            rested = now >= running.rest_until
-            takes = running.batch.status is BatchStatus.IN_PROGRESS and wall < running.batch.expires_at
-            if running.troubled:
-                if rested:
-                    running.ending = True
-                    self._spawn(self._settle(running))
-            elif takes and not running.drained:
-                if rested:
-                    runnable.append(running)
-            elif not running.live:
-                running.ending = True
-                self._spawn(self._finish(running))
-        if runnable:
-            self._fill(runnable)
-
-    def _fill(self, runnable: list[Open]) -> None:
-        busy: Counter[str] = Counter()
-        for running in self._open.values():
-            busy[running.batch.tenant] += len(running.live)
-
-        def standing(running: Open) -> tuple[int, int, int]:
-            tenant = running.batch.tenant
-            return busy[tenant], self._served.get(tenant, 0), running.served
-
-        for _ in range(self._limits.running_max - busy.total()):
-            chosen = min(runnable, key=standing)
-            busy[chosen.batch.tenant] += 1
-            self._start(chosen)
-
-    def _start(self, running: Open) -> None:
-        self._serial += 1
-        running.served = self._served[running.batch.tenant] = self._serial
-        request_id = self._plane.ids.request_id()
-        running.live.add(request_id)
-        self._spawn(self._one(running, request_id))
+        some, self._changed = list(self._changed), set()
+        if now >= self._all_at:
+            some, self._all_at = self._open.all(), now + LOOK_EVERY_S
+        if not self._stopping:
+            for running, due in self._open.look(some, now, wall):
+                self._spawn(self._settle(running) if due is Due.SETTLE else self._finish(running))
+            while (chosen := self._open.next(now, wall)) is not None:
+                request_id = self._plane.ids.request_id()
+                chosen.live.add(request_id)
+                self._spawn(self._one(chosen, request_id))
+        return self._all_at - now if len(self._open) else None
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -201,7 +151,8 @@ class Runner:
             running.rest(self._plane.clock.monotonic())
         finally:
             running.live.discard(request_id)
-            self._wake.set()
+            self._open.freed(running)
+            self._look_at(running)
 
     async def _run(self, running: Open, request_id: str) -> None:
         batch, limits = running.batch, self._limits
@@ -252,8 +203,8 @@ class Runner:
         except Exception as fault:
             self._failed(running, fault)
         finally:
-            running.ending = False
-            self._wake.set()
+            running.engaged = False
+            self._look_at(running)
 
     async def _decide(self, batch: Batch, item: BatchItem) -> bool:
         request_id = item.request_id
@@ -289,12 +240,12 @@ class Runner:
             status = await self._ends_as(running)
             if status is not None:
                 await self._end(running.batch, status)
-                del self._open[running.batch.id]
+                self._open.remove(running)
         except Exception as fault:
             self._failed(running, fault)
         finally:
-            running.ending = False
-            self._wake.set()
+            running.engaged = False
+            self._look_at(running)
 
     async def _ends_as(self, running: Open) -> BatchStatus | None:
         batch, now = running.batch, self._plane.clock.now()
