@@ -499,7 +499,7 @@ class Governed(_Code):
     )
     TENANT_QUEUE_LIMIT = _row(
         "TENANT_QUEUE_LIMIT", 429, Kind.RESPONSE, RETRY, V0_1,
-        "This tenant has as many requests waiting as one tenant is allowed to have.",
+        "This tenant has as many requests running and waiting as one tenant is allowed to have.",
         "Pause for Retry-After and keep fewer requests in flight; the tenant's own load is the cause.",
     )
     TIER_NOT_AVAILABLE = _row(
