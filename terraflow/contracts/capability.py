@@ -113,16 +113,22 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ]
     prices: Annotated[
         Prices | None,
-        says("What it costs, micro-dollars per million tokens; null is unknown, which switches a paid one off."),
+        says(
+            "What it costs, micro-dollars per million tokens; null is unknown, which switches a paid one off: an external"
+            " one that is not simulated."
+        ),
     ]
     enabled: Annotated[bool, says("Whether it may be used at all.")]
     endpoint: Annotated[
         str | None,
-        says("Base URL; null is the vendor's own. A private one that is not simulated needs it."),
+        says(
+            "Base URL, of an `openai` one with its `/v1` (`…/chat/completions` is asked), of an `anthropic` one with or"
+            " without; null is the vendor's own. A private one that is not simulated needs it."
+        ),
     ] = None
     secret: Annotated[
         SecretName | None,
-        says("Where its credential is, as `env:NAME`; a paid one without it, or while it is unset, is off."),
+        says("Where its credential is, as `env:NAME`; off while that is unset, and if it is paid and names none."),
     ] = None
     in_flight_max: Annotated[
         Positive | None, says("How many calls may run at once, which is private capacity; null is no limit.")
