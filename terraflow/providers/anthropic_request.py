@@ -13,7 +13,8 @@
 6. `thinking_blocks` of an assistant's message are sent back as they came and where they stood (`core.block_order`),
    signatures and all; one without a signature is another vendor's, which the API refuses, and stays behind.
    `reasoning_content` is the readable copy of them and stays behind too.
-7. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
+7. A call's id that the API refuses, since another vendor gave it, is told in another form.
+8. An assistant's tool arguments that are no JSON object cannot be said here: REJECTED_CONTENT, since they are
    content.
 
 Sources: Anthropic's API reference, "Create a Message"; the types of its client library.
@@ -34,10 +35,12 @@ from terraflow.core.chat_fields import named
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
 from terraflow.providers.anthropic_thinking import Thinking
 from terraflow.providers.failures import unsupported
+from terraflow.providers.tool_calls import call_id_for
 
 Json = dict[str, Any]
 
 _DATA_URL = re.compile(r"data:([a-z0-9.+/-]{1,64});base64,(.*)", re.DOTALL)
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 _TRANSLATED = frozenset({
@@ -135,6 +138,9 @@ def _output_format(document: Json) -> Json | None:
     schema = asked.get("json_schema", {}).get("schema") if asked["type"] == "json_schema" else None
     if schema is None:
         raise unsupported("response_format")
+    described = asked["json_schema"].get("description")
+    if described is not None and "description" not in schema:
+        schema = {**schema, "description": described}
     return {"type": "json_schema", "schema": schema}
 
 
@@ -313,10 +319,8 @@ def _assistant(message: Json) -> list[Json]:
         if called.get("type") != "function":
             raise unsupported("messages")
         function = called["function"]
-        arguments = _arguments(function["arguments"])
-        calls.append(
-            _cached({"type": "tool_use", "id": called["id"], "name": function["name"], "input": arguments}, called)
-        )
+        call_id, arguments = call_id_for(called["id"], _CALL_ID), _arguments(function["arguments"])
+        calls.append(_cached({"type": "tool_use", "id": call_id, "name": function["name"], "input": arguments}, called))
     return [block for block in in_order(order, thoughts, texts, calls) if not _unsigned(block)]
 
 
@@ -335,7 +339,7 @@ def _arguments(text: str) -> Json:
 
 
 def _tool_result(message: Json) -> Json:
-    made: Json = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+    made: Json = {"type": "tool_result", "tool_use_id": call_id_for(message["tool_call_id"], _CALL_ID)}
     content = message["content"]
     made["content"] = content if isinstance(content, str) else _parts(content)
     if message.get("is_error"):

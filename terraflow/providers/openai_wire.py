@@ -4,7 +4,8 @@
    travel: an engine takes them, OpenAI refuses them by name. `thinking_blocks` of an earlier answer are another
    vendor's signed state and stay behind, with their places; so does `reasoning_content`, except for engines, whose
    templates read it.
-   What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`).
+   What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`). Calls' ids that are
+   longer than OpenAI takes, as engines make them, are told in another form.
 2. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
    these types, travels on; a field that is not here is not passed on. Engines name the stop sequence that was met.
 3. A stream is whole when every choice has finished and `[DONE]` came; anything less is CUT_OFF.
@@ -15,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
@@ -24,7 +26,7 @@ from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
 from terraflow.providers.openai_extensions import without_extensions
-from terraflow.providers.tool_calls import CallIndices, new_call_id
+from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -175,6 +177,8 @@ _LEFT_BEHIND = {
     Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
     Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
 }
+_CALL_ID_MAX = 40
+_CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 _FINISHES: dict[str, str | None] = {
@@ -204,10 +208,27 @@ def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> b
     messages = document["messages"]
     left_behind = _LEFT_BEHIND[dialect]
     if any(field in message for message in messages for field in left_behind):
-        body["messages"] = [{k: v for k, v in message.items() if k not in left_behind} for message in messages]
+        messages = body["messages"] = [{k: v for k, v in m.items() if k not in left_behind} for m in messages]
+    if dialect is Dialect.CURRENT and any(_has_long_id(message) for message in messages):
+        body["messages"] = [_with_short_ids(message) for message in messages]
     if stream:
         body.update(_STREAM)
     return _encode(body)
+
+
+def _has_long_id(message: dict[str, Any]) -> bool:
+    if message["role"] == "tool":
+        return len(message["tool_call_id"]) > _CALL_ID_MAX
+    return any(len(called["id"]) > _CALL_ID_MAX for called in message.get("tool_calls") or ())
+
+
+def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {**message, "tool_call_id": call_id_for(message["tool_call_id"], _CALL_ID)}
+    if not message.get("tool_calls"):
+        return message
+    calls = [{**called, "id": call_id_for(called["id"], _CALL_ID)} for called in message["tool_calls"]]
+    return {**message, "tool_calls": calls}
 
 
 def parse_answer(raw: bytes, call: Call) -> Answer:

@@ -1,4 +1,4 @@
-"""The tool calls of a stream in OpenAI's shape, each at an index of its own, and told once.
+"""Tool calls in OpenAI's shape: those of a stream, each at an index of its own and told once; and their ids.
 
 1. Pieces of one index are one call, until a piece brings another id: some engines begin every call of a turn at
    index 0. That call goes on at the next free index, and so do the pieces that follow it without an id, until a piece
@@ -6,10 +6,14 @@
 2. An index that is free stays as it was said.
 3. A call's first piece has its id, and the id and the name are not said again: clients join whatever comes. A call
    whose first piece has none is given one, and one that comes late is not heard.
+4. A conversation may go on with another vendor than the one that gave its calls their ids. An id that the next one
+   refuses is told in another form, the call's and its result's alike.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import secrets
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +22,11 @@ from typing import Any
 def new_call_id() -> str:
     """An id for a call that its vendor gave none, unlike every other of a conversation."""
     return f"call_{secrets.token_hex(12)}"
+
+
+def call_id_for(said: str, fits: re.Pattern[str]) -> str:
+    """An id in a form that a vendor takes: as it is if it fits, else always the same other one."""
+    return said if fits.fullmatch(said) else f"call_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
 class _Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -493,3 +494,27 @@ def test_an_effort_in_anthropics_own_form(
 ) -> None:
     body = translated(dialect, reasoning_budget_tokens=budget, output_tokens_max=100_000, **asked)
     assert {key: body[key] for key in ("thinking", "output_config") if key in body} == sent
+
+
+def test_a_calls_id_of_another_vendor_is_told_in_a_form_that_the_api_takes() -> None:
+    said = ["functions.look_up:0", "functions.look_up.0", "call_abc-1", "é" * 30]
+    calls = [{"id": one, "type": "function", "function": {"name": "look_up", "arguments": "{}"}} for one in said]
+    results = [{"role": "tool", "tool_call_id": one, "content": "x"} for one in said]
+    turns = translated(messages=[USER, {"role": "assistant", "tool_calls": calls}, *results])["messages"]
+    ids = [block["id"] for block in turns[1]["content"]]
+    assert ids == [block["tool_use_id"] for block in turns[2]["content"]]
+    assert len(set(ids)) == 4
+    assert ids[2] == "call_abc-1"
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]+", one) for one in ids)
+
+
+def test_what_a_schema_is_for_is_told_with_it() -> None:
+    schema = {"type": "object", "properties": {}}
+
+    def told(schema: dict[str, Any]) -> Any:
+        form = {"type": "json_schema", "json_schema": {"name": "a", "description": "d", "schema": schema}}
+        return translated(response_format=form)["output_config"]["format"]["schema"]
+
+    assert told(schema) == schema | {"description": "d"}
+    assert told(schema | {"description": "own"}) == schema | {"description": "own"}
+    assert "description" not in schema

@@ -354,3 +354,21 @@ async def test_calls_that_a_vendor_gave_no_ids_have_some():
     assert len(set(ids)) == 3
     assert ids[2] == "c"
     assert all(ids)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.CURRENT, Dialect.SELF_HOSTED])
+async def test_a_calls_id_that_openai_finds_too_long_is_told_shorter(dialect: Dialect):
+    said = [f"chatcmpl-tool-{n:032}" for n in range(2)] + ["call_a"]
+    calls = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in said]
+    results = [{"role": "tool", "tool_call_id": one, "content": "x"} for one in said]
+    user = {"role": "user", "content": "hi"}
+    async with facing(says(200, whole()), dialect=dialect) as (provider, vendor):
+        await provider.complete(call(messages=[user, {"role": "assistant", "tool_calls": calls}, *results]))
+    sent = vendor.requests[-1].body["messages"]
+    ids = [called["id"] for called in sent[1]["tool_calls"]]
+    assert ids == [result["tool_call_id"] for result in sent[2:]]
+    assert sent[0] == user
+    assert len(set(ids)) == 3
+    assert ids[2] == "call_a"
+    assert (ids == said) is (dialect is Dialect.SELF_HOSTED)
+    assert dialect is Dialect.SELF_HOSTED or all(len(one) <= 40 for one in ids)
