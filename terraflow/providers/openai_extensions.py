@@ -5,7 +5,9 @@
    for. Thinking that is adaptive or off is what a request without either field gets. A model's earlier thoughts are
    told to engines, as their readable text; their signatures mean nothing to them.
 3. The result of a tool that failed says so in its text, since it has no mark for it.
-4. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
+4. OpenAI takes nothing but text as a tool's result: images and files of one stand before what the user says next,
+   behind the name of the call; engines take them where they are.
+5. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
    field but those below) is refused as UNSUPPORTED_FIELD before anything is sent.
 """
 
@@ -22,6 +24,10 @@ Json = dict[str, Any]
 
 FAILED = "Error: "
 """What stands before the result of a tool that failed."""
+ATTACHED = "Result of {call}:"
+"""What stands before the images and files of a tool's result."""
+BELOW = "(attached below)"
+"""The result of a tool that gave nothing else."""
 
 _HIGHEST = "xhigh"
 _PARTS = frozenset({"text", "image_url", "file"})
@@ -44,7 +50,8 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
         made["reasoning_effort"] = effort
     if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
         raise unsupported(UNKNOWN_FIELD)
-    made["messages"] = [_message(message, dialect) for message in document["messages"]]
+    messages = [_message(message, dialect) for message in document["messages"]]
+    made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
         made["tools"] = [_tool(tool) for tool in made["tools"]]
     return made
@@ -83,6 +90,29 @@ def _message(message: Json, dialect: Dialect) -> Json:
     if "tool_calls" in made:
         made["tool_calls"] = [_unmarked(call) for call in made["tool_calls"]]
     return made
+
+
+def _attached_apart(messages: list[Json]) -> list[Json]:
+    """Rule 4. The results of one turn's calls stand together, so what they hold waits until the last of them."""
+    made: list[Json] = []
+    held: list[Json] = []
+    for message in messages:
+        content = message.get("content")
+        if message["role"] == "tool" and isinstance(content, list):
+            texts = [part for part in content if part["type"] == "text"]
+            if len(texts) < len(content):
+                held.append({"type": "text", "text": ATTACHED.format(call=message["tool_call_id"])})
+                held += [part for part in content if part["type"] != "text"]
+                message = {**message, "content": texts or BELOW}
+        elif held and message["role"] != "tool":
+            if message["role"] == "user":
+                said = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+                message = {**message, "content": [*held, *said]}
+            else:
+                made.append({"role": "user", "content": held})
+            held = []
+        made.append(message)
+    return [*made, {"role": "user", "content": held}] if held else made
 
 
 def _failed() -> Json:

@@ -112,9 +112,37 @@ def test_a_conversation() -> None:
         {"role": "tool", "tool_call_id": "t1", "content": "Error: no such file"},
         {"role": "tool", "tool_call_id": "t2", "content": [{"type": "text", "text": "Error: "}, image]},
     ]
-    assert sent(messages=messages)["messages"] == told
+    shown = {"role": "user", "content": [{"type": "text", "text": "Result of t2:"}, image]}
+    failed = {"role": "tool", "tool_call_id": "t2", "content": [{"type": "text", "text": "Error: "}]}
+    assert sent(messages=messages)["messages"] == [*told[:3], failed, shown]
     told[1]["reasoning_content"] = "hm"
     assert sent(Dialect.SELF_HOSTED, messages=messages)["messages"] == told
+
+
+@pytest.mark.parametrize("said", ["and now?", [{"type": "text", "text": "and now?"}], None])
+def test_what_tools_gave_beside_text_stands_before_what_the_user_says_next(said: Any) -> None:
+    """OpenAI's description has nothing but text in a tool's message."""
+    picture: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    words: Json = {"type": "text", "text": "a cat"}
+
+    def result(call: str, *parts: Json) -> Json:
+        return {"role": "tool", "tool_call_id": call, "content": list(parts)}
+
+    next_turn = {"role": "assistant", "content": "I see."} if said is None else {"role": "user", "content": said}
+    results = [result("t1", words, picture), result("t2", picture, picture), result("t3", words)]
+    told = sent(messages=[{"role": "user", "content": "look"}, *results, next_turn])["messages"]
+    assert told[1:4] == [result("t1", words), result("t2") | {"content": "(attached below)"}, result("t3", words)]
+    shown = [
+        {"type": "text", "text": "Result of t1:"},
+        picture,
+        {"type": "text", "text": "Result of t2:"},
+        picture,
+        picture,
+    ]
+    if said is None:
+        assert told[4:] == [{"role": "user", "content": shown}, next_turn]
+    else:
+        assert told[4:] == [{"role": "user", "content": [*shown, {"type": "text", "text": "and now?"}]}]
 
 
 def test_a_request_in_openais_own_shape_travels_as_it_is() -> None:
