@@ -114,8 +114,8 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prices: Annotated[
         Prices | None,
         says(
-            "What it costs, micro-dollars per million tokens; null is unknown, which switches a paid one off: an external"
-            " one that is not simulated."
+            "What it costs, micro-dollars per million tokens; null is unknown, which switches a paid one off: an"
+            " external one that is not simulated."
         ),
     ]
     enabled: Annotated[bool, says("Whether it may be used at all.")]
