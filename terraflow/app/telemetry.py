@@ -11,9 +11,9 @@ from typing import IO
 import msgspec
 
 from terraflow.core.outcome import Refuse
-from terraflow.core.reasons import status_of
 from terraflow.evidence.record import rfc3339
 from terraflow.gateway.exchange import Closed, Exchange
+from terraflow.gateway.mouths.errors import ungoverned_status
 from terraflow.gateway.plane import Telemetry
 from terraflow.ports.runtime import Clock
 from terraflow.ports.store import KeyHolder
@@ -93,7 +93,9 @@ class AccessLog:
                 "tenant": x.caller.tenant,
                 "application": x.caller.application,
                 "workload": None if x.resolution is None else x.resolution.workload.id,
+                "mouth": x.mouth,
                 "reason": closed.reason,
+                "detail": closed.detail,
                 "status": closed.status,
                 "capability": closed.capability,
                 "cost_micro_usd": closed.cost,
@@ -112,7 +114,8 @@ class AccessLog:
                 "tenant": None if caller is None else caller.tenant,
                 "application": None if caller is None else caller.application,
                 "reason": refuse.reason,
-                "status": status_of(refuse.reason),
+                "detail": refuse.detail,
+                "status": ungoverned_status(refuse),
                 "problems": [f"{problem.field} {problem.rule}" for problem in refuse.problems],
             }
         )

@@ -150,6 +150,17 @@ def test_every_series_is_documented_and_every_documented_one_is_there(site: Site
     assert {name.removesuffix("_total") for name in documented} == own
 
 
+def test_the_pages_ask_for_series_that_there_are(site: Site) -> None:
+    site.caller.ask("plain")
+    shown = scrape(site.plane).text
+    for page in (PAGE, PAGE.with_name("on-call.md")):
+        for name in set(re.findall(r"terraflow_[a-z_]+", page.read_text())):
+            assert f"\n{name}" in shown, name
+        for label, values in re.findall(r"\b(reason|result)[=!]~?\"([A-Za-z_|\\]+)\"", page.read_text()):
+            for value in re.split(r"\\?\|", values):
+                assert f'{label}="{value}"' in shown, value
+
+
 def test_nothing_of_a_caller_is_shown(site: Site) -> None:
     site.caller.ask("plain", CANARY, headers=headers_of(key="k", run="run-shown"))
     shown = scrape(site.plane).text
