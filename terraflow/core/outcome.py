@@ -31,7 +31,8 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     """The request ends here with exactly one code.
 
     `detail` is a short word from a closed vocabulary, `details` facts of ours (never of the caller's content);
-    `retry_after_s` is sent as `Retry-After`.
+    `retry_after_s` is sent as `Retry-After`; `hint` is told instead of the code's own next step, and is a constant
+    text.
     """
 
     reason: Governed | ModelApi
@@ -39,6 +40,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
     retry_after_s: int | None = None
     problems: tuple[Problem, ...] = ()
+    hint: str = ""
 
 
 def invalid_request(field: str, rule: str) -> Refuse:

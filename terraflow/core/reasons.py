@@ -611,7 +611,8 @@ class ModelApi(_Code):
         "NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,
         "The plane serves nothing at this path with this method: a model or a file that the path names is none of"
         " the calling application's, or there is no such path.",
-        "Check the id, the path and the method; clients that append to a base URL want one that ends in /v1.",
+        "Check the id, the path and the method; OpenAI's clients want a base URL that ends in /v1, Anthropic's one"
+        " without it.",
     )
     REQUEST_NOT_FOUND = _row(
         "REQUEST_NOT_FOUND", 404, Kind.RESPONSE, STOP, V0_1,

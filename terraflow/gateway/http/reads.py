@@ -16,6 +16,7 @@ from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
 from terraflow.gateway.http.replies import plain_answer
 from terraflow.gateway.http.wire import Reply
+from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
 
@@ -30,7 +31,7 @@ class EvidenceReader(Protocol):
         ...
 
 
-def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply | Refuse:
+def models(plane: Plane, caller: KeyHolder, request_id: str, mouth: Mouth) -> Reply | Refuse:
     """The workloads that the application may call, and the capabilities that their contracts allow and that are there
     to be used.
 
@@ -40,18 +41,19 @@ def models(plane: Plane, caller: KeyHolder, request_id: str) -> Reply | Refuse:
     if isinstance(listed, Refuse):
         return listed
     ids = [entry["id"] for entry in listed] or [None]
-    return plain_answer(
-        {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}, request_id
-    )
+    page = {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+    return plain_answer(page, request_id, mouth=mouth)
 
 
-def model(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply | Refuse:
+def model(plane: Plane, caller: KeyHolder, request_id: str, named: str, mouth: Mouth) -> Reply | Refuse:
     """One entry of `models`; NOT_FOUND for any other."""
     listed = _models_of(plane, caller)
     if isinstance(listed, Refuse):
         return listed
     found = next((entry for entry in listed if entry["id"] == named), None)
-    return Refuse(reason=ModelApi.NOT_FOUND) if found is None else plain_answer(found, request_id)
+    if found is None:
+        return Refuse(reason=ModelApi.NOT_FOUND, hint="GET /v1/models lists the models that there are for this key.")
+    return plain_answer(found, request_id, mouth=mouth)
 
 
 def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse:

@@ -25,9 +25,9 @@ def request_id_headers(mouth: Mouth, request_id: str) -> Headers:
     return [(b"x-terraflow-request-id", raw), (mouth.request_id_header, raw)]
 
 
-def plain_answer(body: object, request_id: str, status: int = 200) -> Reply:
-    """An answer beside governance, in OpenAI's shape: `body` as JSON, and the request's id."""
-    return Reply(status, request_id_headers(CHAT, request_id), _encode(body))
+def plain_answer(body: object, request_id: str, status: int = 200, mouth: Mouth = CHAT) -> Reply:
+    """An answer beside governance: `body` as JSON, and the request's id where the mouth's clients look for it."""
+    return Reply(status, request_id_headers(mouth, request_id), _encode(body))
 
 
 def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> Reply:

@@ -4,7 +4,8 @@
    body alone; nothing is governed or charged.
 2. A governed request runs in a task of its own; its wire says when the caller leaves.
 3. A route's row names its mouth, whose shape every answer of the route has. An error from before the route is known
-   has the shape of the mouth whose path was asked for, whatever the method.
+   has the shape of the mouth whose path was asked for, whatever the method. Where either vendor's clients ask (models,
+   and paths that are none), `anthropic-version`, which Anthropic's always send, says which shape that is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from terraflow.gateway.exchange import Declared, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, batches, openapi, reads
+from terraflow.gateway.http.astray import hint
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
 from terraflow.gateway.http.chat import answer_governed
 from terraflow.gateway.http.head import parse_declared, parse_head
@@ -107,7 +109,7 @@ class Service:
             answer = Refuse(reason=Governed.INTERNAL_ERROR)
         if isinstance(answer, Refuse):
             self.plane.telemetry.turned_away(answer, visit.request_id, visit.caller)
-            answer = ungoverned(answer, visit.request_id, _mouth_at(wire.raw_path))
+            answer = ungoverned(answer, visit.request_id, _mouth_at(wire))
         if answer is not None:
             wire.reply(answer)
 
@@ -126,7 +128,7 @@ class Service:
         if path == "/metrics":
             return await scrape(self._metrics, wire.method, head)
         if not path.startswith("/v1/"):
-            return Refuse(reason=ModelApi.NOT_FOUND)
+            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, path, ROUTES))
         caller = await authenticate(self.plane.store, head.api_key)
         if isinstance(caller, Refuse):
             return caller
@@ -136,7 +138,7 @@ class Service:
         # HEAD is GET without the body, which the wire leaves out.
         route = ROUTES.get(("GET" if wire.method == "HEAD" else wire.method, name))
         if route is None:
-            return Refuse(reason=ModelApi.NOT_FOUND)
+            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, name, ROUTES))
         return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
 
     def unready(self) -> str | None:
@@ -214,11 +216,12 @@ async def _count_tokens(service: Service, arrived: Arrived) -> Reply | Refuse | 
 
 
 async def _models(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    return reads.models(service.plane, arrived.caller, arrived.request_id)
+    return reads.models(service.plane, arrived.caller, arrived.request_id, _mouth_at(arrived.wire))
 
 
 async def _model(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    return reads.model(service.plane, arrived.caller, arrived.request_id, arrived.argument)
+    mouth = _mouth_at(arrived.wire)
+    return reads.model(service.plane, arrived.caller, arrived.request_id, arrived.argument, mouth)
 
 
 async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None:
@@ -276,12 +279,16 @@ ROUTES: dict[tuple[str, str], Route] = {
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)
 _MOUTHS = {name.split("/")[2].encode(): route.mouth for (_, name), route in ROUTES.items()}
+_MODELS = b"models"
 
 
-def _mouth_at(raw_path: bytes) -> Mouth:
-    """The mouth of a path, or of the room that it lies in; OpenAI's chat where there is none."""
-    _, _, below = raw_path.partition(b"/v1/")
-    return _MOUTHS.get(below.partition(b"/")[0], CHAT)
+def _mouth_at(wire: Wire) -> Mouth:
+    """The mouth of a path, or of the room that it lies in; for models, and where there is none, by rule 3."""
+    _, _, below = wire.raw_path.partition(b"/v1/")
+    room = below.partition(b"/")[0]
+    if room in _MOUTHS and room != _MODELS:
+        return _MOUTHS[room]
+    return MESSAGES if any(name == b"anthropic-version" for name, _ in wire.headers) else CHAT
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def ungoverned_facts(refuse: Refuse, request_id: str | None) -> tuple[str, dict[
     reason = reason_of(refuse.reason)
     problems = [{"field": p.field, "rule": p.rule} for p in refuse.problems]
     said = "; ".join(f"{p.field} {p.rule}" for p in refuse.problems)
-    message = f"{reason.meaning} {said + '.' if said else reason.action}"
+    message = f"{reason.meaning} {said + '.' if said else refuse.hint or reason.action}"
     return message, {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
 
 
