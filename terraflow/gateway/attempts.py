@@ -167,7 +167,6 @@ def _ended(
             # Our count is no bill: it is never posted above what the attempt could cost at worst.
             posted = min(posted, reserved)
     x.posting = posted or None
-    x.cost += posted
     x.attempts.append(
         record.Attempt(
             capability=capability,

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,128 +45,99 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     capability: str | None = None
 
 
-class Exchange:
+class Exchange(msgspec.Struct, kw_only=True, eq=False):
     """The request and everything decided about it. Amounts are micro-dollars, instants monotonic seconds."""
 
-    __slots__ = (
-        "answer",
-        "answered_by",
-        "attachments",
-        "attempts",
-        "attempts_opened",
-        "body_digest",
-        "bundle",
-        "cache_key",
-        "caller",
-        "capability",
-        "conditions",
-        "cost",
-        "data_class",
-        "deadline",
-        "declared",
-        "elsewhere_s",
-        "facts",
-        "findings",
-        "first_route",
-        "flow",
-        "flows",
-        "held",
-        "intent_recorded",
-        "key_digest",
-        "keyed",
-        "mouth",
-        "note_only",
-        "original_request_id",
-        "place",
-        "plan",
-        "posting",
-        "presence",
-        "reasons",
-        "received_at",
-        "request",
-        "request_id",
-        "request_sent",
-        "reservation",
-        "resolution",
-        "savings",
-        "sensitive_types",
-        "started",
-        "trial",
-        "usage",
-        "validator",
-        "verdicts",
-        "worst_cases",
-    )
+    # What arrived (`begun`).
+    request_id: RequestId
+    mouth: str
+    caller: KeyHolder
+    declared: Declared
+    request: ModelRequest
+    body_digest: str
+    received_at: Instant
+    started: float
+    deadline: float
+    presence: Presence
+    # check_bundle, resolve_workload
+    bundle: Bundle | None = None
+    resolution: Resolution | None = None
+    # claim_key, limit_rate, admit
+    key_digest: str | None = None
+    keyed: bool = False
+    note_only: bool = False
+    place: Ticket | None = None
+    # classify
+    findings: Findings | None = None
+    attachments: bool = False
+    data_class: DataClass | None = None
+    sensitive_types: frozenset[SensitiveType] = frozenset()
+    # plan_routes
+    request_sent: ModelRequest
+    validator: Validator | None = None
+    flows: bool = False
+    facts: RequestFacts | None = None
+    conditions: Mapping[str, Condition] = {}
+    verdicts: tuple[Verdict, ...] = ()
+    worst_cases: Mapping[str, int] = {}
+    plan: Plan | None = None
+    # answer_from_cache
+    cache_key: str | None = None
+    savings: int | None = None
+    original_request_id: str | None = None
+    capability: str | None = None
+    # record_intent
+    first_route: int = 0
+    intent_recorded: bool = False
+    # record_intent and the attempts: the open reservation, and what it will be posted at (None voids it)
+    reservation: Reservation | None = None
+    posting: int | None = None
+    # call_provider, check_answer
+    attempts_opened: int = 0
+    held: str | None = None
+    elsewhere_s: float = 0.0
+    trial: Trial | None = None
+    attempts: list[Attempt] = []
+    answered_by: PlannedRoute | None = None
+    answer: Answer | None = None
+    flow: Flow | None = None
+    usage: Usage = Usage()
+    reasons: list[Governed] = []
 
-    def __init__(
-        self,
-        *,
+    @classmethod
+    def begun(
+        cls,
         request_id: RequestId,
         mouth: str,
         caller: KeyHolder,
         declared: Declared,
         request: ModelRequest,
-        body_digest: str,
+        body: bytes,
+        *,
         received_at: Instant,
         started: float,
-        deadline: float,
-    ) -> None:
-        # What arrived.
-        self.request_id = request_id
-        self.mouth = mouth
-        self.caller = caller
-        self.declared = declared
-        self.request = request
-        self.body_digest = body_digest
-        self.received_at = received_at
-        self.started = started
-        self.deadline = deadline
-        self.presence = Presence((caller.tenant, caller.application))
-        # check_bundle, resolve_workload
-        self.bundle: Bundle | None = None
-        self.resolution: Resolution | None = None
-        # claim_key, limit_rate, admit
-        self.key_digest: str | None = None
-        self.keyed = False
-        self.note_only = False
-        self.place: Ticket | None = None
-        # classify
-        self.findings: Findings | None = None
-        self.attachments = False
-        self.data_class: DataClass | None = None
-        self.sensitive_types: frozenset[SensitiveType] = frozenset()
-        # plan_routes
-        self.request_sent = request
-        self.validator: Validator | None = None
-        self.flows = False
-        self.facts: RequestFacts | None = None
-        self.conditions: Mapping[str, Condition] = {}
-        self.verdicts: tuple[Verdict, ...] = ()
-        self.worst_cases: Mapping[str, int] = {}
-        self.plan: Plan | None = None
-        # answer_from_cache
-        self.cache_key: str | None = None
-        self.savings: int | None = None
-        self.original_request_id: str | None = None
-        self.capability: str | None = None
-        # record_intent
-        self.first_route = 0
-        self.intent_recorded = False
-        # record_intent and the attempts: the open reservation, and what it will be posted at (None voids it)
-        self.reservation: Reservation | None = None
-        self.posting: int | None = None
-        # call_provider, check_answer
-        self.attempts_opened = 0
-        self.held: str | None = None
-        self.elsewhere_s = 0.0
-        self.trial: Trial | None = None
-        self.attempts: list[Attempt] = []
-        self.answered_by: PlannedRoute | None = None
-        self.answer: Answer | None = None
-        self.flow: Flow | None = None
-        self.usage = Usage()
-        self.cost = 0
-        self.reasons: list[Governed] = []
+        deadline_ms_max: int,
+    ) -> Exchange:
+        """A request that has arrived, as `body`; it may take until its declared deadline, at most so long."""
+        deadline_ms = min(declared.deadline_ms or deadline_ms_max, deadline_ms_max)
+        return cls(
+            request_id=request_id,
+            mouth=mouth,
+            caller=caller,
+            declared=declared,
+            request=request,
+            body_digest=hashlib.sha256(body).hexdigest(),
+            received_at=received_at,
+            started=started,
+            deadline=started + deadline_ms / 1000,
+            presence=Presence((caller.tenant, caller.application)),
+            request_sent=request,
+        )
+
+    @property
+    def cost(self) -> int:
+        """What the attempts so far are posted at."""
+        return sum([attempt.cost_micro_usd for attempt in self.attempts])
 
     def definition(self, capability: str) -> Capability:
         """A capability of the bundle in force for this request."""

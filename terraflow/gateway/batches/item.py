@@ -106,18 +106,18 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
         shown = mouth.ungoverned_error(read, item.request_id)
         return Result(False, lines.answered(item.request_id, given.custom_id, ungoverned_status(read), shown))
     request, declared = read
-    deadline_ms = min(declared.deadline_ms or deadline_ms_max, deadline_ms_max)
-    started = plane.clock.monotonic()
-    x = Exchange(
-        request_id=RequestId(item.request_id),
-        mouth=mouth.name,
-        caller=caller,
-        declared=msgspec.structs.replace(declared, deadline_ms=deadline_ms, idempotency_key=key_of(batch, item.no)),
-        request=request,
-        body_digest=hashlib.sha256(body).hexdigest(),
+    # A deadline that is not declared would be the contract's (rule 3).
+    deadline_ms = declared.deadline_ms or deadline_ms_max
+    x = Exchange.begun(
+        RequestId(item.request_id),
+        mouth.name,
+        caller,
+        msgspec.structs.replace(declared, deadline_ms=deadline_ms, idempotency_key=key_of(batch, item.no)),
+        request,
+        body,
         received_at=plane.clock.now(),
-        started=started,
-        deadline=started + deadline_ms / 1000,
+        started=plane.clock.monotonic(),
+        deadline_ms_max=deadline_ms_max,
     )
     closed = await govern(plane, x)
     assert closed is not None

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable
@@ -170,17 +169,16 @@ async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None
         if isinstance(both, Refuse):
             return both
         declared = both
-    deadline_ms = min(declared.deadline_ms or limits.deadline_ms_max, limits.deadline_ms_max)
-    x = Exchange(
-        request_id=arrived.request_id,
-        mouth=mouth.name,
-        caller=arrived.caller,
-        declared=declared,
-        request=request,
-        body_digest=hashlib.sha256(raw).hexdigest(),
+    x = Exchange.begun(
+        arrived.request_id,
+        mouth.name,
+        arrived.caller,
+        declared,
+        request,
+        raw,
         received_at=received_at,
         started=started,
-        deadline=started + deadline_ms / 1000,
+        deadline_ms_max=limits.deadline_ms_max,
     )
     arrived.wire.on_leave(partial(_left, x))
     return await answer_governed(service.plane, mouth, x, arrived.wire)
