@@ -56,6 +56,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes = b""
 
 
+class Shortened(Exception):
+    """A file was erased while it was read, or does not open any more."""
+
+
 class ResultFile(msgspec.Struct, frozen=True):
     """The results of a batch that has ended: the completed items' lines, or those of the others."""
 
@@ -71,6 +75,11 @@ class ResultFile(msgspec.Struct, frozen=True):
     def size_bytes(self) -> int:
         """The bytes of its lines."""
         return self.batch.output_bytes if self.completed else self.batch.error_bytes
+
+    @property
+    def lines(self) -> int:
+        """How many there are, those counted that were erased since."""
+        return self.batch.completed if self.completed else self.batch.failed
 
 
 def result_files(batch: Batch) -> tuple[str | None, str | None]:
@@ -120,19 +129,21 @@ class Batches:
         return ResultFile(batch, dash + word == OUTPUT)
 
     async def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
-        """The bytes of a file, a piece at a time; the loop goes round between them."""
+        """The bytes of a file, a piece at a time; the loop goes round between them. Raises Shortened, at the end."""
         if isinstance(file, BatchFile):
-            no = 0
+            no, left = 0, file.size_bytes
             while (piece := await self._store.read_piece(file, no)) is not None:
                 yield piece
-                no += 1
+                no, left = no + 1, left - len(piece)
                 await asyncio.sleep(0)
-            return
-        after = -1
-        while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=PAGE):
-            after = found[-1][0]
-            yield b"".join(line for _, line in found)
-            await asyncio.sleep(0)
+        else:
+            after, left = -1, file.lines
+            while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=PAGE):
+                after, left = found[-1][0], left - len(found)
+                yield b"".join(line for _, line in found)
+                await asyncio.sleep(0)
+        if left:
+            raise Shortened
 
     async def drop(self, caller: KeyHolder, file_id: str) -> bool:
         """Erase an uploaded file. A batch made of it has lines of its own. Results go with their batch's time."""
@@ -146,9 +157,12 @@ class Batches:
         if not isinstance(file, BatchFile):
             return none
         async with self._making:
-            data = b"".join([piece async for piece in self.pieces(file)])
-            # Erased while it was read, or it opens no more: the lines that are left are not what was handed in.
-            return await self._create(caller, declared, asked, data) if len(data) == file.size_bytes else none
+            try:
+                data = b"".join([piece async for piece in self.pieces(file)])
+            except Shortened:
+                # The lines that are left are not what was handed in.
+                return none
+            return await self._create(caller, declared, asked, data)
 
     async def create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
         """A batch of these lines; INVALID_REQUEST, DUPLICATE_CUSTOM_ID, UNKNOWN_WORKLOAD, BATCH_REQUIRES_P3,

@@ -16,7 +16,7 @@ from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import MICRO
-from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, no_room, result_files
+from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, Shortened, no_room, result_files
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
@@ -114,6 +114,9 @@ async def content(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Rep
             last = piece or last
     except Stalled:
         return Refuse(reason=Governed.DEADLINE_EXPIRED)
+    except Shortened:
+        # What has begun is broken off by this: a part of a file must not look like all of it.
+        return Refuse(reason=ModelApi.NOT_FOUND)
     if not started:
         return Reply(200, named, last, _LINES)
     wire.end_stream(last)
