@@ -29,8 +29,8 @@ from terraflow.gateway.batches import lines
 from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Closed, Declared, Exchange
 from terraflow.gateway.kept import decode as decode_kept
+from terraflow.gateway.mouths import errors
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES
-from terraflow.gateway.mouths.errors import ungoverned_status
 from terraflow.gateway.mouths.invocations import INVOCATIONS
 from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
@@ -103,8 +103,8 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
     read = await _read(plane, batch, caller, partial(mouth.parse, body, values_max), len(body))
     if isinstance(read, Refuse):
         plane.telemetry.turned_away(read, item.request_id, caller)
-        shown = mouth.ungoverned_error(read, item.request_id)
-        return Result(False, lines.answered(item.request_id, given.custom_id, ungoverned_status(read), shown))
+        told = errors.ungoverned(read, item.request_id)
+        return Result(False, lines.answered(item.request_id, given.custom_id, told.status, mouth.error(told)))
     request, declared = read
     # A deadline that is not declared would be the contract's (rule 3).
     deadline_ms = declared.deadline_ms or deadline_ms_max
@@ -194,5 +194,5 @@ async def from_record(
 
 def _result(mouth: Mouth, closed: Closed, custom_id: str, at: Instant) -> Result:
     completed = closed.answer is not None
-    body = mouth.render(closed, at // MICRO) if completed else mouth.governed_error(closed)
+    body = mouth.render(closed, at // MICRO) if completed else mouth.error(errors.governed(closed))
     return Result(completed, lines.answered(closed.request_id, custom_id, closed.status, body))

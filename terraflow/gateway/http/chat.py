@@ -17,6 +17,7 @@ from terraflow.gateway.faults import place_of
 from terraflow.gateway.flow import Flow
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
 from terraflow.gateway.http.wire import Headers, Reply, Stalled, Wire
+from terraflow.gateway.mouths.errors import governed
 from terraflow.gateway.mouths.mouth import Mouth, StreamWriter
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
@@ -85,7 +86,7 @@ async def _answer_streamed(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) 
     if not stream.begun:
         return governed_refusal(mouth, closed) if closed.answer is None else _collected(mouth, x, closed)
     if closed.answer is None:
-        wire.end_stream(mouth.error_event(mouth.governed_error(closed)))
+        wire.end_stream(mouth.error_event(mouth.error(governed(closed))))
     else:
         wire.end_stream(_collected(mouth, x, closed).body)
     return None
@@ -114,7 +115,7 @@ async def _send_flow(plane: Plane, stream: _Stream) -> None:
     if broken is INTERRUPTED[CallerLeft]:
         return
     if isinstance(passed, Refuse) or closed.status >= 400:
-        stream.wire.end_stream(mouth.error_event(mouth.governed_error(closed)))
+        stream.wire.end_stream(mouth.error_event(mouth.error(governed(closed))))
     else:
         stream.wire.end_stream(passed.ending(x.usage))
 

@@ -10,7 +10,7 @@ from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.http.wire import Headers, Reply
-from terraflow.gateway.mouths.errors import ungoverned_status
+from terraflow.gateway.mouths import errors
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 
@@ -38,7 +38,8 @@ def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> R
         headers.append((b"retry-after", str(refuse.retry_after_s).encode()))
     elif not reason_of(refuse.reason).retry:
         headers.append((b"x-should-retry", b"false"))
-    return Reply(ungoverned_status(refuse), headers, mouth.ungoverned_error(refuse, request_id))
+    told = errors.ungoverned(refuse, request_id)
+    return Reply(told.status, headers, mouth.error(told))
 
 
 def governed_headers(mouth: Mouth, closed: Closed) -> Headers:
@@ -64,7 +65,7 @@ def governed_headers(mouth: Mouth, closed: Closed) -> Headers:
 
 def governed_refusal(mouth: Mouth, closed: Closed) -> Reply:
     """A governed refusal in the mouth's error shape."""
-    return Reply(closed.status, governed_headers(mouth, closed), mouth.governed_error(closed))
+    return Reply(closed.status, governed_headers(mouth, closed), mouth.error(errors.governed(closed)))
 
 
 def flowing_headers(mouth: Mouth, request_id: str, capability: str | None) -> Headers:

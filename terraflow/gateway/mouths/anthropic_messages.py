@@ -10,9 +10,10 @@ import msgspec
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.strict_json import NODES_MAX
+from terraflow.gateway.mouths.errors import anthropic_error
 from terraflow.gateway.mouths.messages_events import EventWriter, error_event
 from terraflow.gateway.mouths.messages_parse import count_tokens, parse
-from terraflow.gateway.mouths.messages_render import governed_error, render, ungoverned_error
+from terraflow.gateway.mouths.messages_render import render
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import whole_as_chunks
 
@@ -32,7 +33,6 @@ MESSAGES = Mouth(
     render=render,
     writer=EventWriter,
     collected=whole_as_chunks,
-    governed_error=governed_error,
-    ungoverned_error=ungoverned_error,
+    error=anthropic_error,
     error_event=error_event,
 )

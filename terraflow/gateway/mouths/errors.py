@@ -1,43 +1,89 @@
-"""What a refusal looks like in OpenAI's error shape, and the `terraflow` object that every body carries.
+"""What an error tells a caller, and the shapes in which it does: OpenAI's, and Anthropic's.
 
-1. Messages are the registry's own words; of the caller's input nothing appears but field paths.
+1. What is told is the same in both: a code, a message, the `terraflow` object that every body carries. Messages are the
+   registry's own words; of the caller's input nothing appears but field paths.
 2. A governed outcome's code is in `terraflow.reason_code`; an error raised before governance has none there.
+3. A request for a thread is told in Anthropic's own word for it that there is none, so that its clients, whose tool
+   runners begin one unasked, send the whole conversation instead.
+
+Source of Anthropic's words: the error types of its client library.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from terraflow.core.outcome import Refuse
+from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import Governed
 from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
+from terraflow.gateway.mouths.messages_shape import THREAD
+
+Json = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 
 # fmt: off
 _TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
-    413: "invalid_request_error",
-    422: "unprocessable_entity_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "service_unavailable_error",
-    504: "timeout_error",
+    # OpenAI's word, Anthropic's.
+    400: ("invalid_request_error",      "invalid_request_error"),
+    401: ("authentication_error",       "authentication_error"),
+    403: ("permission_error",           "permission_error"),
+    404: ("not_found_error",            "not_found_error"),
+    409: ("conflict_error",             "invalid_request_error"),
+    413: ("invalid_request_error",      "request_too_large"),
+    422: ("unprocessable_entity_error", "invalid_request_error"),
+    429: ("rate_limit_error",           "rate_limit_error"),
+    500: ("server_error",               "api_error"),
+    503: ("service_unavailable_error",  "overloaded_error"),
+    504: ("timeout_error",              "timeout_error"),
 }
 # fmt: on
+_ANY_TYPE = ("api_error", "api_error")
+_NO_THREADS = {"error_code": "thread_unsupported_request"}
 
 
-def terraflow_object(closed: Closed) -> dict[str, Any]:
+class Told(NamedTuple):
+    """What is told, whatever the shape around it."""
+
+    status: int
+    code: str
+    message: str
+    request_id: str | None
+    problems: tuple[Problem, ...]
+    terraflow: Json
+
+
+def governed(closed: Closed) -> Told:
+    """What is told of a governed refusal."""
+    reason = reason_of(closed.reason)
+    said = f"{reason.meaning} {reason.action}"
+    return Told(closed.status, reason.code, said, closed.request_id, (), terraflow_object(closed))
+
+
+def ungoverned(refuse: Refuse, request_id: str | None) -> Told:
+    """What is told of an error from before governance; `request_id` is None before there is one."""
+    reason = reason_of(refuse.reason)
+    problems = [{"field": p.field, "rule": p.rule} for p in refuse.problems]
+    said = "; ".join(f"{p.field} {p.rule}" for p in refuse.problems)
+    message = f"{reason.meaning} {said + '.' if said else refuse.hint or reason.action}"
+    facts = {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
+    return Told(ungoverned_status(refuse), reason.code, message, request_id, refuse.problems, facts)
+
+
+def ungoverned_status(refuse: Refuse) -> int:
+    """The status of an error from before governance: UNKNOWN_WORKLOAD is one on batches alone, with its second."""
+    row = reason_of(refuse.reason)
+    second = row.second if refuse.reason is Governed.UNKNOWN_WORKLOAD else None
+    return (None if second is None else second.status) or row.status or 500
+
+
+def terraflow_object(closed: Closed) -> Json:
     """The facts of a governed outcome, as every governed body carries them."""
-    facts: dict[str, Any] = {
+    facts: Json = {
         "request_id": closed.request_id,
         "reason_code": Governed.IDEMPOTENCY_REPLAY if closed.replay_of is not None else closed.reason,
         "reasons": closed.reasons,
@@ -52,36 +98,18 @@ def terraflow_object(closed: Closed) -> dict[str, Any]:
     return facts
 
 
-def governed_error(closed: Closed) -> bytes:
-    """The body of a governed refusal."""
-    reason = reason_of(closed.reason)
-    return _error(closed.status, reason.code, f"{reason.meaning} {reason.action}", None, terraflow_object(closed))
+def openai_error(told: Told) -> bytes:
+    """The body of an error in OpenAI's shape; `param` is the first problem's field path."""
+    kind, _ = _TYPES.get(told.status, _ANY_TYPE)
+    param = told.problems[0].field if told.problems else None
+    error = {"message": told.message, "type": kind, "param": param, "code": told.code}
+    return _encode({"error": error, "terraflow": told.terraflow})
 
 
-def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
-    """The body of an error from before governance. `param` is the first problem's field path."""
-    reason = reason_of(refuse.reason)
-    message, facts = ungoverned_facts(refuse, request_id)
-    param = refuse.problems[0].field if refuse.problems else None
-    return _error(ungoverned_status(refuse), reason.code, message, param, facts)
-
-
-def ungoverned_status(refuse: Refuse) -> int:
-    """The status of an error from before governance: UNKNOWN_WORKLOAD is one on batches alone, with its second."""
-    row = reason_of(refuse.reason)
-    second = row.second if refuse.reason is Governed.UNKNOWN_WORKLOAD else None
-    return (None if second is None else second.status) or row.status or 500
-
-
-def ungoverned_facts(refuse: Refuse, request_id: str | None) -> tuple[str, dict[str, Any]]:
-    """The message of an error from before governance, and its `terraflow` object, whatever the shape around them."""
-    reason = reason_of(refuse.reason)
-    problems = [{"field": p.field, "rule": p.rule} for p in refuse.problems]
-    said = "; ".join(f"{p.field} {p.rule}" for p in refuse.problems)
-    message = f"{reason.meaning} {said + '.' if said else refuse.hint or reason.action}"
-    return message, {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
-
-
-def _error(status: int, code: str, message: str, param: str | None, facts: dict[str, Any]) -> bytes:
-    error = {"message": message, "type": _TYPES.get(status, "api_error"), "param": param, "code": code}
-    return _encode({"error": error, "terraflow": facts})
+def anthropic_error(told: Told) -> bytes:
+    """The body of an error in Anthropic's shape, which has a place for the code in `error.code`."""
+    _, kind = _TYPES.get(told.status, _ANY_TYPE)
+    error: Json = {"type": kind, "message": told.message, "code": told.code}
+    if THREAD in told.problems:
+        error["details"] = _NO_THREADS
+    return _encode({"type": "error", "error": error, "request_id": told.request_id, "terraflow": told.terraflow})

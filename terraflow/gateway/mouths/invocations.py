@@ -23,7 +23,7 @@ from terraflow.gateway.declaring import DEADLINE_MS_MAX, RUN, RUN_RULE, WORKLOAD
 from terraflow.gateway.exchange import Closed, Declared
 from terraflow.gateway.mouths import chat_shape
 from terraflow.gateway.mouths.attachments import attachments_of
-from terraflow.gateway.mouths.errors import governed_error, terraflow_object, ungoverned_error
+from terraflow.gateway.mouths.errors import openai_error, terraflow_object
 from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT, tool_names
 from terraflow.ports.upstream import Usage
@@ -192,7 +192,6 @@ INVOCATIONS = Mouth(
     # Rule 3: what follows of a stream's is never called.
     writer=CHAT.writer,
     collected=CHAT.collected,
-    governed_error=governed_error,
-    ungoverned_error=ungoverned_error,
+    error=openai_error,
     error_event=CHAT.error_event,
 )

@@ -1,14 +1,9 @@
-"""A neutral outcome in Anthropic's Messages shape: whole answers, and errors.
+"""A whole answer in Anthropic's Messages shape.
 
 1. Thinking comes first, then text, then tool calls in their order, unless the answer says otherwise
    (`core.block_order`). Thinking without a signature (another vendor's) has
    an empty one. A refusal's words are text, and the stop reason says that it is one.
 2. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
-3. Error types are Anthropic's, by status; the code is beside them, in `error.code`. Messages are the registry's words.
-4. A request for a thread is told in Anthropic's own word for it that there is none, so that its clients, whose tool
-   runners begin one unasked, send the whole conversation instead.
-
-Source of the word: the error types of Anthropic's client library.
 """
 
 from __future__ import annotations
@@ -19,11 +14,8 @@ import msgspec
 
 from terraflow.core.anthropic_words import TIERS_USED
 from terraflow.core.block_order import in_order, texts_of
-from terraflow.core.outcome import Refuse
-from terraflow.core.reasons import reason as reason_of
 from terraflow.gateway.exchange import Closed
-from terraflow.gateway.mouths.errors import terraflow_object, ungoverned_facts, ungoverned_status
-from terraflow.gateway.mouths.messages_shape import THREAD
+from terraflow.gateway.mouths.errors import terraflow_object
 from terraflow.ports.upstream import Usage
 
 Json = dict[str, Any]
@@ -39,20 +31,6 @@ STOP_REASONS = {
     "function_call":  "tool_use",
     "content_filter": "refusal",
 }
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "invalid_request_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    500: "api_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-_NO_THREADS = {"error_code": "thread_unsupported_request"}
 # fmt: on
 
 
@@ -154,27 +132,3 @@ def _input(function: Json) -> Json:
         return _decode_object(arguments)
     except (msgspec.DecodeError, RecursionError):
         return {"unparsed": arguments}
-
-
-def governed_error(closed: Closed) -> bytes:
-    """The body of a governed refusal."""
-    reason = reason_of(closed.reason)
-    said = f"{reason.meaning} {reason.action}"
-    return _error(closed.status, reason.code, said, closed.request_id, terraflow_object(closed))
-
-
-def ungoverned_error(refuse: Refuse, request_id: str | None) -> bytes:
-    """The body of an error from before governance."""
-    reason = reason_of(refuse.reason)
-    message, facts = ungoverned_facts(refuse, request_id)
-    details = _NO_THREADS if THREAD in refuse.problems else None
-    return _error(ungoverned_status(refuse), reason.code, message, request_id, facts, details)
-
-
-def _error(
-    status: int, code: str, message: str, request_id: str | None, facts: Json, details: Json | None = None
-) -> bytes:
-    error: Json = {"type": _ERROR_TYPES.get(status, "api_error"), "message": message, "code": code}
-    if details is not None:
-        error["details"] = details
-    return _encode({"type": "error", "error": error, "request_id": request_id, "terraflow": facts})

@@ -16,6 +16,7 @@ import msgspec
 
 from terraflow.core.outcome import Refuse
 from terraflow.gateway.exchange import Closed, Declared
+from terraflow.gateway.mouths.errors import Told
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
 
 
@@ -42,9 +43,8 @@ class Mouth(msgspec.Struct, frozen=True, kw_only=True):
 
     `parse` takes the body and the most values it may hold. `render` and `writer` take the time of the answer in seconds
     since the epoch; `writer` takes the request's id and the capability that answers before it. `collected` makes the
-    chunks of a whole answer. `ungoverned_error` takes the request's id, None before there is one; `error_event` takes a
-    body of `governed_error`. `heartbeat` is what a silent stream sends; `request_id_header` is the name under which the
-    shape's clients look for the request's id.
+    chunks of a whole answer. `error` makes the body of any error, and `error_event` takes one. `heartbeat` is what a
+    silent stream sends; `request_id_header` is the name under which the shape's clients look for the request's id.
     """
 
     name: str
@@ -53,7 +53,6 @@ class Mouth(msgspec.Struct, frozen=True, kw_only=True):
     render: Callable[[Closed, int], bytes]
     writer: Callable[[str, str, int, ModelRequest], StreamWriter]
     collected: Callable[[Answer], list[Chunk]]
-    governed_error: Callable[[Closed], bytes]
-    ungoverned_error: Callable[[Refuse, str | None], bytes]
+    error: Callable[[Told], bytes]
     error_event: Callable[[bytes], bytes]
     heartbeat: bytes = b": keep-alive\n\n"

@@ -16,7 +16,7 @@ from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.attachments import attachments_of
 from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check, chosen_names
-from terraflow.gateway.mouths.errors import governed_error, terraflow_object, ungoverned_error
+from terraflow.gateway.mouths.errors import openai_error, terraflow_object
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
 
@@ -168,7 +168,6 @@ CHAT = Mouth(
     render=render,
     writer=ChunkWriter,
     collected=whole_as_chunks,
-    governed_error=governed_error,
-    ungoverned_error=ungoverned_error,
+    error=openai_error,
     error_event=error_event,
 )

@@ -13,6 +13,7 @@ import pytest
 from terraflow.core.outcome import Problem, Refuse
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.gateway.exchange import Closed
+from terraflow.gateway.mouths import errors
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES
 from terraflow.gateway.mouths.messages_parse import parse
 from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
@@ -353,16 +354,16 @@ def test_a_stop_sequence_is_named_at_the_end() -> None:
 @pytest.mark.parametrize("status", ANTHROPIC_ERRORS)
 def test_errors_have_anthropics_types(status: int) -> None:
     closed = Closed(request_id=REQUEST_ID, reason=Governed.QUEUE_SHED, status=status, reasons=())
-    body = json.loads(MESSAGES.governed_error(closed))
+    body = json.loads(MESSAGES.error(errors.governed(closed)))
     assert (body["type"], body["request_id"]) == ("error", REQUEST_ID)
     assert (body["error"]["type"], body["error"]["code"]) == (ANTHROPIC_ERRORS[status], Governed.QUEUE_SHED)
-    [event] = parsed(MESSAGES.error_event(MESSAGES.governed_error(closed)))
+    [event] = parsed(MESSAGES.error_event(MESSAGES.error(errors.governed(closed))))
     assert event == body
 
 
 def test_an_error_from_before_governance() -> None:
     refuse = Refuse(reason=ModelApi.INVALID_REQUEST, problems=(Problem(field="messages", rule="is required"),))
-    body = json.loads(MESSAGES.ungoverned_error(refuse, None))
+    body = json.loads(MESSAGES.error(errors.ungoverned(refuse, None)))
     assert set(body) == {"type", "error", "request_id", "terraflow"}
     assert body["error"]["message"].endswith("messages is required.")
     assert body["terraflow"]["details"] == {"problems": [{"field": "messages", "rule": "is required"}]}
