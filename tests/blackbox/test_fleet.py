@@ -19,6 +19,7 @@ from tests.harness.bundle import document, purpose, sim
 from tests.harness.caller import Caller, content_of
 from tests.harness.engines import Beside, again, engines, fleet, hint_service
 from tests.harness.fleet_load import LONG, Load, placements
+from tests.harness.ports import kept_port
 
 
 @pytest.fixture
@@ -29,9 +30,7 @@ def three(tmp_path: Path) -> Iterator[list[Beside]]:
 
 def absent() -> str:
     """An address at which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{found.getsockname()[1]}"
+    return f"127.0.0.1:{kept_port()}"
 
 
 def served(launch: Launch, members: list[Beside], hints: str, **settings: Any) -> Site:

@@ -1,4 +1,5 @@
-"""Child processes beside a plane: simulated engines and hint services, to be killed and stopped."""
+"""Child processes beside a plane: simulated engines and hint services, to be killed and stopped, and to come back on
+their ports."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.harness.bundle import Json, sim
+from tests.harness.ports import kept_port
 
 START_S = 30.0
 FAST = ("--speed", "200", "--output-tokens", "8")
@@ -81,17 +83,28 @@ def engines(folder: Path, count: int = 3, *options: str) -> Iterator[list[Beside
     """So many simulated engines."""
     with ExitStack() as stack:
         named = [folder / f"engine-{at}.stderr" for at in range(count)]
-        started = [stack.enter_context(Beside(log, "hints", "sim-engine", *(options or FAST))) for log in named]
+        started = [
+            stack.enter_context(Beside(log, "hints", "sim-engine", *(options or FAST), "--port", str(kept_port())))
+            for log in named
+        ]
         for engine in started:
             engine.wait()
         yield started
 
 
-def hint_service(folder: Path, port: int = 0) -> Beside:
+def hint_service(folder: Path, port: int | None = None) -> Beside:
     """A hint service of its own, which takes reports of anybody; `said["grpc"]` is its address."""
     started = Beside(
         folder / "hints.stderr",
-        *("hints", "serve", "--port", str(port), "--data", str(folder / "hints"), "--insecure-producers"),
+        *(
+            "hints",
+            "serve",
+            "--port",
+            str(port or kept_port()),
+            "--data",
+            str(folder / "hints"),
+            "--insecure-producers",
+        ),
         hints_http_port=0,
         hints_internal_port=0,
         hints_minimum_matched_share=0.05,

@@ -20,6 +20,7 @@ from terraflow.ports.upstream import Call, Failure, Placement, Provider, Provide
 from terraflow.providers.endpoint import Standing
 from terraflow.providers.fleet import Advice
 from terraflow.providers.open import open_provider
+from tests.harness.ports import kept_port
 from tests.providers.sample import call, capability, collect, reaching, text_of
 from tests.providers.vendor import Vendor, hangs_up, says, silence, streams
 
@@ -224,15 +225,12 @@ async def test_a_dead_replica_fails_one_call_that_says_so_and_then_rests() -> No
 
 async def test_a_replica_that_is_back_is_found_beside_the_requests() -> None:
     reply = says(200, answers("hi"))
-    async with engines(reply, reply) as vendors:
-        gone = vendors[1].port
-        await vendors[1].stop()
+    async with engines(reply) as vendors:
+        gone = kept_port()
         async with opened(fleet([vendors[0].port, gone]), Board(ranks(("r1", 9_999)))) as provider:
             with pytest.raises(ProviderFailure):
                 await provider.complete(call(messages=LONG))
-            back = Vendor(reply)
-            back._server = await asyncio.start_server(back._serve, "127.0.0.1", gone)
-            async with back, asyncio.timeout(5):
+            async with await Vendor(reply).start(port=gone) as back, asyncio.timeout(5):
                 await back.asked.wait()
                 await asyncio.sleep(0.1)
                 assert back.requests[0].line.startswith("GET /v1/models")

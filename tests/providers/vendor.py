@@ -52,8 +52,8 @@ class Vendor:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> Vendor:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
+    async def start(self, tls: ssl.SSLContext | None = None, port: int = 0) -> Vendor:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

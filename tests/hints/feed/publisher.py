@@ -6,6 +6,8 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from tests.harness.ports import kept_port
+
 pack = msgspec.msgpack.encode
 END = (-1).to_bytes(8, "big", signed=True)
 
@@ -36,14 +38,16 @@ CLEARED = {"type": "AllBlocksCleared"}
 
 
 class Publisher:
-    """One life of an engine's sockets on fixed ports (0: free ones)."""
+    """One life of an engine's sockets, on ports of an earlier one or of its own."""
 
-    def __init__(self, port: int = 0, replay_port: int = 0, kept: int = 10_000, topic_in_replay: bool = False) -> None:
+    def __init__(
+        self, port: int | None = None, replay_port: int | None = None, kept: int = 10_000, topic_in_replay: bool = False
+    ) -> None:
         self.context = zmq.asyncio.Context()
         self.pub = self.context.socket(zmq.PUB)
         self.router = self.context.socket(zmq.ROUTER)
-        self.port = self._bind(self.pub, port)
-        self.replay_port = self._bind(self.router, replay_port)
+        self.port = self._bind(self.pub, port or kept_port())
+        self.replay_port = self._bind(self.router, replay_port or kept_port())
         self.kept = kept
         self.topic = b"kv@test"
         self.topic_in_replay = topic_in_replay
@@ -55,8 +59,8 @@ class Publisher:
 
     def _bind(self, socket: zmq.asyncio.Socket, port: int) -> int:
         socket.setsockopt(zmq.LINGER, 0)
-        socket.bind(f"tcp://127.0.0.1:{port or '*'}")
-        return int(socket.getsockopt(zmq.LAST_ENDPOINT).rpartition(b":")[2])
+        socket.bind(f"tcp://127.0.0.1:{port}")
+        return port
 
     @property
     def endpoint(self) -> str:

@@ -7,6 +7,7 @@ import grpc
 import grpc.aio
 
 from terraflow.hints.wire import inferencecache_pb2 as pb
+from tests.harness.ports import kept_port
 from tests.hints.wire.serving import handler
 
 
@@ -22,9 +23,9 @@ class Told:
         self.server = grpc.aio.server()
         self.port = 0
 
-    async def start(self, port: int = 0) -> "Told":
+    async def start(self, port: int | None = None) -> "Told":
         self.server.add_generic_rpc_handlers((handler(self),))
-        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port or kept_port()}")
         await self.server.start()
         return self
 

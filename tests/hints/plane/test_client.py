@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from terraflow.hints.plane.inside import InsideHints
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from terraflow.hints.words import PROBE_TENANT, Report, Stats
 from terraflow.ports.hints import Hint, Prefix
+from tests.harness.ports import kept_port
 from tests.hints.http2.authority import Authority, Pem
 from tests.hints.wire.serving import handler
 
@@ -112,12 +112,6 @@ async def remote(port: int, **options: Any) -> AsyncIterator[RemoteHints]:
         yield client
     finally:
         await client.close()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
@@ -208,7 +202,7 @@ async def test_a_slow_service_costs_its_deadline_a_few_times_and_then_nothing_un
 
 
 async def test_an_absent_service_is_no_hint_and_is_found_when_it_comes() -> None:
-    port = free_port()
+    port = kept_port()
     async with remote(port) as client:
         for _ in range(20):
             assert (await client.hint(PREFIX, DEADLINE_S)).reason in (Lookup.NO_HINT, Lookup.TIMEOUT)
@@ -447,7 +441,7 @@ async def test_that_the_service_answers_no_longer_and_that_it_does_again_is_a_li
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "terraflow.hints")
-    port = free_port()
+    port = kept_port()
     async with remote(port) as client:
         for _ in range(FAILURES_MAX * 4):
             await client.hint(PREFIX, DEADLINE_S)
