@@ -130,6 +130,28 @@ class _ChunkChoice(TypedDict, total=False):
     logprobs: _Logprobs | None
 
 
+class _Moderated(TypedDict, total=False):
+    flagged: bool
+    model: str
+    type: _Word
+    categories: dict[str, bool]
+    category_scores: dict[str, float]
+    category_applied_input_types: dict[str, list[_Word]]
+
+
+class _Moderations(TypedDict, total=False):
+    # Of an error, its code: the words are the vendor's.
+    type: Required[_Word]
+    model: str
+    results: list[_Moderated]
+    code: _Word
+
+
+class _Moderation(TypedDict, total=False):
+    input: _Moderations
+    output: _Moderations
+
+
 class _InputDetails(msgspec.Struct):
     cached_tokens: _Tokens | None = None
     cache_write_tokens: _Tokens | None = None
@@ -148,20 +170,21 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _OutputDetails | None = None
 
 
-class _Whole(msgspec.Struct):
+class _Envelope(msgspec.Struct, kw_only=True):
+    usage: _Usage | None = None
+    system_fingerprint: _Word | None = None
+    service_tier: _Word | None = None
+    moderation: _Moderation | None = None
+    error: msgspec.Raw | None = None
+
+
+class _Whole(_Envelope, kw_only=True):
     choices: list[_Choice]
-    usage: _Usage | None = None
-    system_fingerprint: _Word | None = None
-    service_tier: _Word | None = None
-    error: msgspec.Raw | None = None
+    metadata: dict[str, str] | None = None
 
 
-class _Piece(msgspec.Struct):
+class _Piece(_Envelope, kw_only=True):
     choices: list[_ChunkChoice]
-    usage: _Usage | None = None
-    system_fingerprint: _Word | None = None
-    service_tier: _Word | None = None
-    error: msgspec.Raw | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -177,6 +200,7 @@ _LEFT_BEHIND = {
     Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
     Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
 }
+_WHOLE_EXTRAS = ("metadata", "moderation")
 _CALL_ID_MAX = 40
 _CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -253,7 +277,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
-        extras=_extras(whole),
+        extras=_extras(whole) | {name: said for name in _WHOLE_EXTRAS if (said := getattr(whole, name)) is not None},
         stop_sequence=stopped,
     )
 
@@ -314,10 +338,11 @@ class ChunkParser:
             self._fingerprint, self._tier = piece.system_fingerprint, piece.service_tier
             self._extras = _extras(piece)
         usage = None if piece.usage is None else _usage(piece.usage)
+        extras = self._extras if piece.moderation is None else {**self._extras, "moderation": piece.moderation}
         return Chunk(
             choices=piece.choices,  # type: ignore[arg-type]
             usage=usage,
-            extras=self._extras,
+            extras=extras,
             stop_sequence=stopped,
         )
 
@@ -344,13 +369,9 @@ def _finish(said: str | None) -> str | None:
     return _FINISHES[said]
 
 
-def _extras(wire: _Whole | _Piece) -> dict[str, Any]:
-    extras: dict[str, Any] = {}
-    if wire.system_fingerprint is not None:
-        extras["system_fingerprint"] = wire.system_fingerprint
-    if wire.service_tier is not None:
-        extras["service_tier"] = wire.service_tier
-    return extras
+def _extras(wire: _Envelope) -> dict[str, Any]:
+    said = {"system_fingerprint": wire.system_fingerprint, "service_tier": wire.service_tier}
+    return {field: value for field, value in said.items() if value is not None}
 
 
 def _usage(wire: _Usage) -> Usage:

@@ -4,17 +4,18 @@ cut at any of its events ends in an error."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from terraflow.core.reasons import Governed
-from tests.blackbox.conftest import Launch, Site, every_vendor_mouth
+from tests.blackbox.conftest import Launch, Site, every_mouth, every_vendor_mouth
 from tests.harness import bundle
 from tests.harness.bundle import purpose
 from tests.harness.caller import until
 from tests.harness.checks import Checks
-from tests.harness.claude import BEGUN, anthropic_at, block, ended, event
-from tests.harness.mouths import MESSAGES, Mouth
+from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended, event
+from tests.harness.mouths import CHAT, MESSAGES, VENDORS, Mouth
 from tests.harness.upstreams import Upstreams
 from tests.providers.vendor import Vendor, streams
 
@@ -107,3 +108,34 @@ def test_a_caller_that_leaves_at_any_event(after: int, site: Site, vendor: Vendo
     until(lambda: len(vendor.closed_at) > left)
     outcome = checks.outcome(site.caller, streamed.request_id, Governed.CANCELLED, detail="caller_left")
     assert outcome["cost_micro_usd"] > 0
+
+
+def _counts(mouth: Mouth, usage: dict[str, Any]) -> list[int]:
+    """A usage's input, the parts of it that were read from a cache and written to one, and its output."""
+    if mouth is CHAT:
+        details = usage["prompt_tokens_details"]
+        parts = [details["cached_tokens"], details["cache_write_tokens"]]
+        return [usage["prompt_tokens"], *parts, usage["completion_tokens"]]
+    if mouth is MESSAGES:
+        parts = [usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]]
+        return [usage["input_tokens"] + sum(parts), *parts, usage["output_tokens"]]
+    parts = [usage["cached_input_tokens"], usage["cache_write_tokens"]]
+    return [usage["input_tokens"], *parts, usage["output_tokens"]]
+
+
+@every_mouth
+def test_cached_tokens_are_counted_in_the_mouths_own_way(
+    mouth: Mouth, site: Site, vendor: Vendor, checks: Checks
+) -> None:
+    """Anthropic counts them outside of its input tokens, OpenAI inside."""
+    vendor.replies[:] = [claude_says({"type": "text", "text": "Hm."})]
+    whole = checks.answered(site.caller, site.caller.ask("plain"), capability="claude", cost=23)
+    assert _counts(mouth, whole["usage"]) == [10, 3, 3, 5]
+    if mouth not in VENDORS:
+        return
+    vendor.replies[:] = [streams(BEGUN, *block(0, {"type": "text", "text": "Hm."}), *ended())]
+    asks = {"stream_options": {"include_usage": True}} if mouth is CHAT else {}
+    with site.caller.stream("plain", **asks) as streamed:
+        events = [json.loads(one) for one in streamed.rest() if one != "[DONE]"]
+    (usage,) = [one["usage"] for one in events if one.get("usage")]
+    assert _counts(mouth, usage) == [10, 6, 0, 5]

@@ -337,15 +337,25 @@ SCORED: Json = {
     "content": [{"token": "Certainly.", "logprob": -0.5, "bytes": None, "top_logprobs": []}],
     "refusal": None,
 }
-EXTRAS: Json = {"system_fingerprint": "fp_1", "service_tier": "flex"}
+MODERATED: Json = {
+    "type": "moderation_results",
+    "model": "omni",
+    "results": [{"flagged": False, "categories": {"violence": False}, "category_scores": {"violence": 0.5}}],
+}
+EXTRAS: Json = {
+    "system_fingerprint": "fp_1",
+    "service_tier": "flex",
+    "moderation": {"input": MODERATED, "output": {"type": "error", "code": "timeout"}},
+}
+KEPT: Json = EXTRAS | {"metadata": {"a": "b"}}
 
 
 def test_what_is_answered_comes_back_whole(site: Site, vendor: Vendor) -> None:
-    made = completion(None, refusal="I will not.") | EXTRAS
+    made = completion(None, refusal="I will not.") | KEPT
     made["choices"][0]["logprobs"] = SCORED
     vendor.replies[:] = [says(200, made)]
     body = site.caller.ask("plain").json()
-    assert {name: body[name] for name in EXTRAS} == EXTRAS
+    assert {name: body[name] for name in KEPT} == KEPT
     [choice] = body["choices"]
     assert choice["message"]["refusal"] == "I will not."
     assert choice["logprobs"] == SCORED
@@ -391,16 +401,19 @@ def test_usage_is_for_those_who_ask(workload: str, site: Site, vendor: Vendor) -
 
 @every_mouth
 def test_cached_tokens_are_counted_once(mouth: Mouth, site: Site, vendor: Vendor, checks: Checks) -> None:
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 6}}
+    details = {"cached_tokens": 6, "cache_write_tokens": 3}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": details}
     vendor.replies[:] = [answer(usage=usage)]
-    body = checks.answered(site.caller, site.caller.ask("plain"), capability="engine", cost=COST)
+    body = checks.answered(site.caller, site.caller.ask("plain"), capability="engine", cost=COST + 3)
     shown = body["usage"]
     if mouth is MESSAGES:
-        assert (shown["input_tokens"], shown["cache_read_input_tokens"]) == (4, 6)
+        counts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        assert [shown[count] for count in counts] == [1, 6, 3]
     elif mouth is CHAT:
-        assert (shown["prompt_tokens"], shown["prompt_tokens_details"]["cached_tokens"]) == (10, 6)
+        assert (shown["prompt_tokens"], shown["prompt_tokens_details"]) == (10, details | {"audio_tokens": 0})
     else:
-        assert (shown["input_tokens"], shown["cached_input_tokens"]) == (10, 6)
+        counts = ("input_tokens", "cached_input_tokens", "cache_write_tokens")
+        assert [shown[count] for count in counts] == [10, 6, 3]
 
 
 # Privacy.

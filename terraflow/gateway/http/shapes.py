@@ -143,6 +143,8 @@ class ChatAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     terraflow: Decision
     system_fingerprint: str | UnsetType = UNSET
     service_tier: str | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+    moderation: dict[str, Any] | UnsetType = UNSET
 
 
 class OutputTokensDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

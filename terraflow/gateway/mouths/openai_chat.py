@@ -82,7 +82,11 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.input_total,
         "completion_tokens": usage.output_total,
         "total_tokens": usage.input_total + usage.output_total,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_input, "audio_tokens": usage.audio_input},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_input,
+            "cache_write_tokens": usage.cache_write,
+            "audio_tokens": usage.audio_input,
+        },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_output},
     }
 
