@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -33,6 +35,48 @@ def demo(folder: Path, *arguments: str) -> Iterator[dict[str, str]]:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         process.stdout.close()
+
+
+PAGES = Path(__file__).resolve().parents[2]
+
+
+def told(page: str, language: str) -> list[str]:
+    """The blocks of a language on a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def typed(command: str, folder: Path, said: dict[str, str], **more: str) -> Any:
+    """What a page's command answers that is typed in a shell beside the demo: the body's JSON."""
+    there = (
+        command.replace("http://127.0.0.1:8080/v1", said["base_url"]).replace("curl ", "curl -s ").replace(" -i ", " ")
+    )
+    known = {"BASE_URL": said["base_url"], "API_KEY": said["api_key"], "KEY": said["api_key"]}
+    done = subprocess.run(
+        ["bash", "-euc", there], cwd=folder, env=os.environ | known | more, capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return lines if len(lines) > 1 else lines[0]
+
+
+def test_what_pages_type_does_what_they_say(tmp_path: Path) -> None:
+    with demo(tmp_path) as said:
+        [hello] = [block for block in told("README.md", "sh") if "curl" in block]
+        assert typed(hello, tmp_path, said)["terraflow"]["reason_code"] == "PERMITTED"
+
+        answer = typed(told("docs/invocations.md", "sh")[0], tmp_path, said)
+        shown = json.loads(told("docs/invocations.md", "json")[0])
+        answer["terraflow"]["request_id"] = shown["terraflow"]["request_id"]
+        assert answer == shown
+
+        create, look, results = told("docs/batches.md", "sh")
+        batch = typed(create, tmp_path, said)
+        until = time.monotonic() + 10
+        while batch["status"] != "completed" and time.monotonic() < until:
+            batch = typed(look, tmp_path, said, ID=batch["id"])
+            assert "status" in batch, batch
+        found = typed(results, tmp_path, said, RESULTS=batch["output_file_id"])
+        assert [(line["custom_id"], line["response"]["status_code"]) for line in found] == [("1", 200), ("2", 200)]
 
 
 def test_a_folder_of_its_own_is_named_while_it_runs_and_gone_afterwards(tmp_path: Path) -> None:

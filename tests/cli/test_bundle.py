@@ -113,7 +113,7 @@ def test_show_leaves_nothing_out_that_was_written(tmp_path: Path) -> None:
     lines = terraflow("show", "terraflow/app/starter.yaml").stdout.splitlines()
     for line in (
         "  starter-app, tenant starter",
-        "    workloads: starter-assistant, starter-extract, starter-restricted",
+        "    workloads: starter-assistant, starter-extract, starter-restricted, starter-nightly",
         "    data_classes: public, internal, confidential",
         "    aliases: assistant-fast sim-small, assistant-best sim-large",
         "    output: json_schema type object, requested_schema yes",
