@@ -8,15 +8,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from terraflow.app.background import again, beside
 from terraflow.app.hints_opening import (
     lock_data_folder,
     open_feeds,
@@ -116,15 +116,15 @@ class RunningHints:
             folder = PolicyFolder(Path(settings.policy_dir), self.policies.from_folder)
             self.metrics.also(lambda: policy_families(folder))
             self.policies.from_folder(open_policies(folder))
-            self._background(folder.watch())
+            beside(self.closing, folder.watch())
         if settings.snapshot:
             await self._restore(settings.snapshot_path())
             self.closing.push_async_callback(self._write_snapshot)
-            self._background(self._again(settings.snapshot_interval_s, self._write_snapshot))
-        self._background(self._again(settings.sweep_interval_s / SWEEPS, self._sweep))
-        self._background(self._again(EVERY_S, self._recent.take))
+            beside(self.closing, again(self._clock, settings.snapshot_interval_s, self._write_snapshot))
+        beside(self.closing, again(self._clock, settings.sweep_interval_s / SWEEPS, self._sweep))
+        beside(self.closing, again(self._clock, EVERY_S, self._recent.take))
         if settings.feeds:
-            self._background(self._feeds.run())
+            beside(self.closing, self._feeds.run())
 
     async def listen_http(self) -> None:
         """Answer operators and orchestrators. Raises CannotStart, KeyUnusable."""
@@ -201,25 +201,6 @@ class RunningHints:
 
     # Background
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        task.add_done_callback(_died)
-
-        async def end() -> None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
-
-        self.closing.push_async_callback(end)
-
-    async def _again(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        while True:
-            await self._clock.sleep(interval_s)
-            try:
-                await work()
-            except Exception as trouble:
-                log.error("background work of the hint service failed, and is tried again", exc_info=trouble)
-
     async def _sweep(self) -> None:
         while self.live.sweep():
             await self._clock.sleep(0)
@@ -283,8 +264,3 @@ def cannot_listen(name: str, host: str, port: int, trouble: OSError) -> CannotSt
             f" free one, in the settings or with {FLAGS[name]}"
         )
     return CannotStart(f"{name}_host: cannot listen on {host}:{port}: {trouble.strerror or trouble}")
-
-
-def _died(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("background work of the hint service has ended", exc_info=task.exception())

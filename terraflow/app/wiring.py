@@ -15,6 +15,7 @@ from typing import TextIO
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from terraflow.app.background import again, beside
 from terraflow.app.bundles import ActiveBundle
 from terraflow.app.checkpoints import Checkpoints
 from terraflow.app.fleets import Fleets, open_fleets
@@ -79,22 +80,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     providers: OpenProviders
     fleets: Fleets
     batches: Runner
-    checkpoints: Checkpoints
-    background: list[asyncio.Task[None]]
-    telemetry: AccessLog
+    closing: contextlib.AsyncExitStack
 
     async def stop(self) -> None:
-        """Let the running requests finish is the server's work; this lets go of everything else, in order."""
-        for task in self.background:
-            task.cancel()
-        for task in self.background:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await self.providers.close()
-        await self.fleets.close()
-        await asyncio.to_thread(self.checkpoints.stop)
-        await self.store.close()
-        self.telemetry.flush()
+        """End everything but the requests, which are the server's to finish: what was begun last first, and all of it
+        whatever fails on the way."""
+        await self.closing.aclose()
 
 
 class LedgerProofs:
@@ -118,6 +109,8 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
     wrap = wrap or Wrap()
     clock = wrap.clock(SystemClock())
     async with contextlib.AsyncExitStack() as opened:
+        telemetry = AccessLog(clock, access_log)
+        opened.callback(telemetry.flush)
         sqlite = open_data_folder(settings, clock)
         store = wrap.store(sqlite)
         opened.push_async_callback(store.close)
@@ -140,7 +133,6 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         bundles = ActiveBundle(store, bundle_keys(settings), clock, follow)
         await bundles.refresh()
         bundles.tell()
-        telemetry = AccessLog(clock, access_log)
         metrics = Metrics(clock)
         door = _metrics_door(settings, metrics)
         told = telemetry if door is None or door.token_digest is None else EachOf(telemetry, metrics)
@@ -152,30 +144,27 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
             await runner.resume()
         checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
         checkpoints.start()
-        opened.pop_all()
-    desk = Batches(plane, batches, _batch_limits(settings), runner)
-    proofs = LedgerProofs(sqlite.ledger, log_key.public_key())
-    service = _service(settings, plane, proofs, checkpoints, desk, door)
-    metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
-    background = [
-        asyncio.create_task(bundles.keep_fresh()),
-        asyncio.create_task(recovery.keep_trying()),
-        asyncio.create_task(_tidy(store, clock)),
-        asyncio.create_task(plane.heartbeats.keep_beating()),
-        asyncio.create_task(runner.keep_running()),
-    ]
-    return Parts(
-        plane=plane,
-        service=service,
-        store=store,
-        bundles=bundles,
-        providers=providers,
-        fleets=fleets,
-        batches=runner,
-        checkpoints=checkpoints,
-        background=background,
-        telemetry=telemetry,
-    )
+        opened.push_async_callback(asyncio.to_thread, checkpoints.stop)
+        desk = Batches(plane, batches, _batch_limits(settings), runner)
+        proofs = LedgerProofs(sqlite.ledger, log_key.public_key())
+        service = _service(settings, plane, proofs, checkpoints, desk, door)
+        metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
+        beside(opened, bundles.keep_fresh())
+        beside(opened, recovery.keep_trying())
+        beside(opened, again(clock, TIDY_EVERY_S, store.erase))
+        beside(opened, again(clock, TIDY_EVERY_S, store.prune))
+        beside(opened, plane.heartbeats.keep_beating())
+        beside(opened, runner.keep_running())
+        return Parts(
+            plane=plane,
+            service=service,
+            store=store,
+            bundles=bundles,
+            providers=providers,
+            fleets=fleets,
+            batches=runner,
+            closing=opened.pop_all(),
+        )
 
 
 def _plane(
@@ -289,11 +278,3 @@ def _metrics_door(settings: Settings, metrics: Metrics) -> MetricsDoor | None:
     token = read_metrics_token(settings)
     digest = None if token is None else hashlib.sha256(token).digest()
     return MetricsDoor(token_digest=digest, exposition=metrics.exposition)
-
-
-async def _tidy(store: Store, clock: Clock) -> None:
-    while True:
-        await clock.sleep(TIDY_EVERY_S)
-        with contextlib.suppress(Exception):
-            await store.erase()
-            await store.prune()
