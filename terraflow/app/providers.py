@@ -38,11 +38,6 @@ class _Entry(msgspec.Struct, frozen=True):
     provider: Provider | None
 
 
-class _Retired(msgspec.Struct, frozen=True):
-    entry: _Entry
-    until: float
-
-
 class OpenProviders:
     """A `ProviderSet` that follows the active bundle. An unchanged capability keeps its provider and connections."""
 
@@ -60,7 +55,7 @@ class OpenProviders:
         self._advise = advise
         self._stay_s = settings.deadline_ms_max / 1000
         self._open: dict[str, _Entry] = {}
-        self._retired: list[_Retired] = []
+        self._retired: dict[asyncio.Task[None], _Entry] = {}
 
     async def follow(self, bundle: Bundle) -> None:
         """Open what the bundle names, and retire what it does not. On an error nothing has changed."""
@@ -71,14 +66,19 @@ class OpenProviders:
         if failed is not None:
             await _close(opened.values())
             raise failed
-        now = self._clock.monotonic()
         kept = {name: opened.get(name) or self._open[name] for name in bundle.capabilities}
         leaving = [entry for name, entry in self._open.items() if kept.get(name) is not entry]
         self._open = kept
-        self._retired += [_Retired(entry, now + self._stay_s) for entry in leaving]
-        done = [retired for retired in self._retired if retired.until <= now]
-        self._retired = [retired for retired in self._retired if retired.until > now]
-        await _close(retired.entry for retired in done)
+        for entry in leaving:
+            retiring = asyncio.create_task(self._retire(entry))
+            self._retired[retiring] = entry
+            retiring.add_done_callback(self._retired.pop)
+
+    async def _retire(self, entry: _Entry) -> None:
+        try:
+            await self._clock.sleep(self._stay_s)
+        finally:
+            await _close((entry,))
 
     def _has(self, capability: Capability) -> bool:
         known = self._open.get(capability.id)
@@ -127,14 +127,18 @@ class OpenProviders:
         found = self._open.get(capability.id)
         if found is not None and (found.capability is capability or found.capability == capability):
             return found
-        for old in self._retired:
-            if old.entry.capability == capability:
-                return old.entry
+        for old in self._retired.values():
+            if old.capability == capability:
+                return old
         raise KeyError(capability.id)
 
     async def close(self) -> None:
         """Close every connection."""
-        await _close((*self._open.values(), *(retired.entry for retired in self._retired)))
+        retiring = tuple(self._retired)
+        for task in retiring:
+            task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
+        await _close(self._open.values())
         await self._outbound.close()
 
 

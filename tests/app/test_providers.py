@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,31 @@ async def test_a_dropped_capability_stays_callable_for_who_planned_it(tmp_path: 
         assert inside.parts.providers.inside_boundary(gone)
         with pytest.raises(KeyError):
             inside.parts.providers.ready(msgspec.structs.replace(gone, model="never-in-force"))
+
+
+async def test_what_no_request_can_need_any_more_is_closed_without_another_bundle(tmp_path: Path) -> None:
+    at = {"provider": "openai", "endpoint": "http://127.0.0.1:9/v1"}
+    made = document(purpose("w", sim("m"), sim("gone", **at)))
+    async with plane_inside(tmp_path / "data", made, deadline_ms_max=200) as inside:
+        providers = inside.parts.providers
+        before = inside.parts.plane.bundles.active()
+        assert isinstance(before, Bundle)
+        gone = before.capabilities["gone"]
+        await activate(inside)
+        assert providers.ready(gone) and len(providers._outbound._endpoints) == 1
+        await asyncio.sleep(0.4)
+        with pytest.raises(KeyError):
+            providers.provider(gone)
+        assert providers._outbound._endpoints == {}
+
+
+async def test_a_provider_that_is_retired_is_closed_with_the_plane(tmp_path: Path) -> None:
+    at = {"provider": "openai", "endpoint": "http://127.0.0.1:9/v1"}
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m"), sim("gone", **at)))) as inside:
+        await activate(inside)
+        providers = inside.parts.providers
+        assert len(providers._retired) == 1
+    assert (providers._retired, providers._outbound._endpoints) == ({}, {})
 
 
 async def test_a_credential_that_no_header_can_carry_switches_its_capability_off(
