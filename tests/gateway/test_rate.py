@@ -1,6 +1,8 @@
 """In any sixty seconds a workload gets its limit, and not one more."""
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +53,30 @@ def test_an_idle_workload_is_forgotten() -> None:
     for number in range(1000):
         rate.take("t", f"w{number}", 1, float(number))
     assert len(rate._seen) < 100
+
+
+def test_who_still_comes_is_not_forgotten_and_who_comes_anew_costs_no_look_at_all_of_them() -> None:
+    rate = Rate()
+    for number in range(1000):
+        rate.take("t", f"w{number}", 2, 0.0)
+    assert rate.take("t", "w0", 2, 59.0) is None
+    looked = _Counted(rate._seen)
+    rate._seen = looked
+    rate.take("t", "new", 1, 59.5)
+    assert looked.iterated <= 2
+    rate.take("t", "newer", 1, 61.0)
+    assert set(looked) == {("t", "w0"), ("t", "new"), ("t", "newer")}
+
+
+class _Counted(OrderedDict[tuple[str, str], deque[float]]):
+    """A dict that counts how many of its keys and rows were looked at."""
+
+    iterated = 0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for key in super().__iter__():
+            self.iterated += 1
+            yield key
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum, auto
 
@@ -76,7 +77,7 @@ class _Line:
     __slots__ = ("batches", "busy", "taking")
 
     def __init__(self) -> None:
-        self.batches: dict[str, Open] = {}
+        self.batches: OrderedDict[str, Open] = OrderedDict()
         self.busy = 0
         self.taking = 0
 
@@ -88,7 +89,7 @@ class OpenBatches:
         self._running_max = running_max
         self._running = 0
         self._by_id: dict[str, Open] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -138,8 +139,8 @@ class OpenBatches:
                 continue
             self._running += 1
             line.busy += 1
-            line.batches[chosen.batch.id] = line.batches.pop(chosen.batch.id)
-            self._lines[tenant] = self._lines.pop(tenant)
+            line.batches.move_to_end(chosen.batch.id)
+            self._lines.move_to_end(tenant)
             return chosen
         return None
 
