@@ -14,8 +14,8 @@ INTRODUCTION = """# Commands
 <!-- Generated from terraflow/cli/ by `make fix`. -->
 
 `make setup` leaves the command at `.venv/bin/terraflow`. A command that fails says why and what to do on standard
-error. It exits with 2 when it was called wrongly, and with 1 when what was asked for did not hold or could not be
-done."""
+error; with `--json` a verdict stands on standard output, and so does whatever `terraflow bundle` has to say. It exits
+with 2 when it was called wrongly, and with 1 when what was asked for did not hold or could not be done."""
 
 _WIDTH = 100
 
