@@ -222,6 +222,46 @@ async def test_a_cancellation_that_failed_is_asked_for_again(effect: bool, tmp_p
         assert (await ended(plane, batch)).status is BatchStatus.CANCELLED
 
 
+class Overtaken:
+    """The real store of batches, where a cancellation comes right before or after the end is begun."""
+
+    def __init__(self, real: Any, cancel: Callable[[Batch], Any], *, before: bool) -> None:
+        self._real = real
+        self._cancel = cancel
+        self._before = before
+        self.told: BatchStatus | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def finalize_batch(self, batch: Batch, now: Any) -> None:
+        """See the port."""
+        if self._before:
+            self.told = (await self._cancel(batch)).status
+        await self._real.finalize_batch(batch, now)
+        if not self._before:
+            self.told = (await self._cancel(batch)).status
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "ends"),
+    [
+        (True, BatchStatus.CANCELLING, BatchStatus.CANCELLED),
+        (False, BatchStatus.FINALIZING, BatchStatus.COMPLETED),
+    ],
+)
+async def test_a_batch_ends_as_who_cancels_it_at_its_end_was_told(
+    before: bool, told: BatchStatus, ends: BatchStatus, tmp_path: Path
+) -> None:
+    async with plane_inside(tmp_path, document()) as plane:
+        runner: Any = plane.parts.batches
+        desk = plane.parts.service.desk
+        store = runner._store = Overtaken(runner._store, lambda batch: desk.cancel(ACME, batch.id), before=before)
+        batch = await ended(plane, await begin(plane, ACME, line("a")))
+        assert (store.told, batch.status, batch.completed) == (told, ends, 1)
+        assert (batch.cancelling_at is None) is not before
+
+
 async def test_no_tenant_waits_for_anothers_batch(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document(tenants=True), batch_running_max=4) as plane:
         large = await begin(plane, ACME, *(line(f"{no}") for no in range(100)))

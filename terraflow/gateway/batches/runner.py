@@ -263,7 +263,12 @@ class Runner:
             status = BatchStatus.COMPLETED
         if batch.status is BatchStatus.IN_PROGRESS:
             await self._store.finalize_batch(batch, now)
-            running.batch = msgspec.structs.replace(batch, status=BatchStatus.FINALIZING, finalizing_at=now)
+            found = await self._store.find_batch(batch.tenant, batch.application, batch.id, now)
+            assert found is not None
+            running.batch = found
+            if found.status is BatchStatus.CANCELLING:
+                # The cancellation came first, and its caller was told so.
+                status = BatchStatus.CANCELLED
         if status is not BatchStatus.COMPLETED:
             await self._end_unrun(batch, *_UNRUN[status])
         return status
