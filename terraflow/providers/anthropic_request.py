@@ -2,7 +2,7 @@
 
 1. Every field of a request has a row in one of two tables: what is translated, and what may only have the one
    value that changes nothing. A field without a row, or with another value, is refused before anything is sent,
-   and is named only if it is a word of OpenAI's.
+   and is named only if it is a word of OpenAI's; inside messages it is named by its path, without positions.
 2. System and developer messages, wherever they stand, become the system prompt, in their order.
 3. Neighbouring messages of one role become one turn; the results of parallel tool calls go back in one turn, in
    front.
@@ -191,8 +191,9 @@ def _translate_messages(messages: list[Json]) -> tuple[list[Json], list[Json]]:
     system: list[Json] = []
     turns: list[Json] = []
     for message in messages:
-        if message.get("name") is not None or message.get("function_call") is not None:
-            raise unsupported("messages")
+        for field in ("name", "function_call"):
+            if message.get(field) is not None:
+                raise unsupported(f"messages[].{field}")
         role = message["role"]
         if role in ("system", "developer"):
             system += _marked(message, _parts(message["content"]))
@@ -204,7 +205,7 @@ def _translate_messages(messages: list[Json]) -> tuple[list[Json], list[Json]]:
         elif role == "tool":
             role, blocks = "user", [_tool_result(message)]
         else:
-            raise unsupported("messages")
+            raise unsupported("messages[].role")
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -254,7 +255,7 @@ def _part(part: Json) -> Json:
         return _cached({"type": "image", "source": _image_source(part["image_url"])}, part)
     if kind == "file":
         return _cached(_document(part["file"]), part)
-    raise unsupported("messages")
+    raise unsupported("messages[].content[].type")
 
 
 def asks_for_citations(document: Json) -> bool:
@@ -271,25 +272,25 @@ def asks_for_citations(document: Json) -> bool:
 def _image_source(image: Json) -> Json:
     url = image["url"]
     if image.get("detail") not in (None, "auto"):
-        raise unsupported("messages")
+        raise unsupported("messages[].content[].image_url.detail")
     if url.startswith("https://"):
         return {"type": "url", "url": url}
     found = _DATA_URL.fullmatch(url)
     if found is None or found[1] not in _IMAGES:
-        raise unsupported("messages")
+        raise unsupported("messages[].content[].image_url.url")
     return {"type": "base64", "media_type": found[1], "data": found[2]}
 
 
 def _document(file: Json) -> Json:
     found = _DATA_URL.fullmatch(file.get("file_data") or "")
     if found is None:
-        raise unsupported("messages")
+        raise unsupported("messages[].content[].file")
     if found[1] == "application/pdf":
         source = {"type": "base64", "media_type": "application/pdf", "data": found[2]}
     elif found[1] == "text/plain":
         source = {"type": "text", "media_type": "text/plain", "data": _text_of(found[2])}
     else:
-        raise unsupported("messages")
+        raise unsupported("messages[].content[].file.file_data")
     made: Json = {"type": "document", "source": source}
     if file.get("filename"):
         made["title"] = file["filename"]
@@ -306,7 +307,7 @@ def _text_of(encoded: str) -> str:
 
 def _assistant(message: Json) -> list[Json]:
     if message.get("audio") is not None:
-        raise unsupported("messages")
+        raise unsupported("messages[].audio")
     order, content = message.get("block_order"), message.get("content")
     thoughts = [{k: v for k, v in block.items() if k != "index"} for block in message.get("thinking_blocks") or ()]
     if isinstance(content, str):
@@ -317,7 +318,7 @@ def _assistant(message: Json) -> list[Json]:
     calls: list[Json] = []
     for called in message.get("tool_calls") or ():
         if called.get("type") != "function":
-            raise unsupported("messages")
+            raise unsupported("messages[].tool_calls[].type")
         function = called["function"]
         call_id, arguments = call_id_for(called["id"], _CALL_ID), _arguments(function["arguments"])
         calls.append(_cached({"type": "tool_use", "id": call_id, "name": function["name"], "input": arguments}, called))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 from terraflow.contracts.capability import Dialect
-from terraflow.core.chat_fields import UNKNOWN_FIELD
 from terraflow.providers.anthropic_thinking import EFFORTS
 from terraflow.providers.failures import unsupported
 
@@ -49,7 +48,7 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     if effort is not None:
         made["reasoning_effort"] = effort
     if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
-        raise unsupported(UNKNOWN_FIELD)
+        raise unsupported("top_k")
     messages = [_message(message, dialect) for message in document["messages"]]
     made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
@@ -121,7 +120,7 @@ def _failed() -> Json:
 
 def _part(part: Json) -> Json:
     if part["type"] not in _PARTS or "citations" in part:
-        raise unsupported("messages")
+        raise unsupported(f"messages[].content[].{'type' if part['type'] not in _PARTS else 'citations'}")
     return _unmarked(part)
 
 

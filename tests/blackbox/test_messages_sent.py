@@ -177,7 +177,8 @@ def test_what_a_vendor_has_no_words_for_goes_to_one_that_has(caller: Caller, che
     assert response.headers["x-terraflow-capability"] == "claude"
     alone = post(caller, "plain", messages=messages)
     facts = checks.refused(caller, alone, Governed.PROVIDER_REJECTED_REQUEST, detail="FIELD_NOT_SUPPORTED")
-    assert facts["details"] == {"fields": ["messages"]}
+    assert facts["details"] == {"fields": ["messages[].content[].type"]}
+    assert alone.json()["error"]["message"].endswith("Here: FIELD_NOT_SUPPORTED: messages[].content[].type.")
 
 
 def test_a_tool_that_anthropic_runs_is_told_to_nobody(caller: Caller, checks: Checks) -> None:

@@ -188,6 +188,16 @@ def test_an_error_that_no_retry_would_mend_is_asked_once(
     assert wire.requests == 1
 
 
+def test_the_message_says_which_of_the_offered_tools_is_not_permitted(client: openai.OpenAI) -> None:
+    """The message is all that OpenAI's client for Node.js shows."""
+    other: Any = {"type": "function", "function": {"name": f"other_{CANARY}"}}
+    with pytest.raises(openai.PermissionDeniedError) as met:
+        _asked(client, "plain", tools=[TOOL, other, TOOL, other])
+    assert met.value.code == Governed.TOOL_NOT_PERMITTED
+    assert met.value.message.endswith("Here: tools[1], tools[3].")
+    assert CANARY not in str(met.value)
+
+
 def test_a_key_that_is_none(site: Site, wire: Wire, checks: Checks) -> None:
     with _client(site, wire, "tf_wrong") as client, pytest.raises(openai.AuthenticationError) as met:
         _asked(client, "plain")

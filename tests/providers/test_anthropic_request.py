@@ -304,25 +304,32 @@ def test_thinking_that_another_vendor_left_unsigned_stays_behind(signature: dict
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "below"),
     [
-        {**USER, "name": "bob"},
-        {"role": "function", "name": "f", "content": "x"},
-        {"role": "assistant", "content": "x", "audio": {"id": "a"}},
-        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
-        {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "c", "input": "x"}}]},
-        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]},
-        image("http://example.com/a.png"),
-        image("data:image/tiff;base64,aGk="),
-        image("https://example.com/a.png", detail="high"),
-        file(file_id="file-1"),
-        file(file_data="data:application/zip;base64,aGk="),
+        ({**USER, "name": "bob"}, "name"),
+        ({"role": "function", "name": "f", "content": "x"}, "name"),
+        ({"role": "function", "content": "x"}, "role"),
+        ({"role": "assistant", "content": "x", "audio": {"id": "a"}}, "audio"),
+        ({"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}, "function_call"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "c", "input": "x"}}]},
+            "tool_calls[].type",
+        ),
+        (
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]},
+            "content[].type",
+        ),
+        (image("http://example.com/a.png"), "content[].image_url.url"),
+        (image("data:image/tiff;base64,aGk="), "content[].image_url.url"),
+        (image("https://example.com/a.png", detail="high"), "content[].image_url.detail"),
+        (file(file_id="file-1"), "content[].file"),
+        (file(file_data="data:application/zip;base64,aGk="), "content[].file.file_data"),
     ],
     ids=lambda m: str(m)[:60],
 )
-def test_a_message_without_an_equivalent_is_refused(message: dict[str, Any]):
+def test_a_message_without_an_equivalent_is_refused(message: dict[str, Any], below: str):
     failed = refused(messages=[message])
-    assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, ("messages",))
+    assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, (f"messages[].{below}",))
 
 
 def called(arguments: str) -> dict[str, Any]:

@@ -67,19 +67,25 @@ def test_what_is_told_in_other_words_or_needs_no_telling(fields: Json, told: Jso
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"top_k": 5}, "unknown field"),
+        ({"top_k": 5}, "top_k"),
         ({"tools": [TOOL | {"defer_loading": True}]}, "tools"),
         ({"tools": [TOOL | {"allowed_callers": ["code_execution_20260120"]}]}, "tools"),
         ({"tools": [TOOL | {"input_examples": [{"a": 1}]}]}, "tools"),
         ({"tools": [TOOL | {"max_uses": 1}]}, "tools"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
-        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "messages"),
-        ({"messages": [{"role": "tool", "tool_call_id": "x", "content": [{"type": "search_result"}]}]}, "messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
+            "messages[].content[].type",
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}, "messages[].content[].type"),
+        (
+            {"messages": [{"role": "tool", "tool_call_id": "x", "content": [{"type": "search_result"}]}]},
+            "messages[].content[].type",
+        ),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "x", "citations": [{}]}]}]},
-            "messages",
+            "messages[].content[].citations",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from terraflow.core.reasons import reason as reason_of
 from terraflow.core.types import usd
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.messages_shape import THREAD
+from terraflow.gateway.mouths.particulars import particulars
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ class Told(NamedTuple):
 def governed(closed: Closed) -> Told:
     """What is told of a governed refusal."""
     reason = reason_of(closed.reason)
-    said = f"{reason.meaning} {reason.action}"
+    said = f"{reason.meaning} {reason.action}{particulars(closed.detail, closed.details)}"
     return Told(closed.status, reason.code, said, closed.request_id, (), terraflow_object(closed))
 
 
