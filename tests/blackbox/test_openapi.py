@@ -135,6 +135,13 @@ def test_examples_are_of_their_schema_and_are_taken(path: str, site: Site, descr
     agrees(described, response, shown)
 
 
+@pytest.mark.parametrize("path", [path for (_, path), row in OPERATIONS.items() if row.answered is not None])
+def test_examples_of_answers_are_of_their_schema(path: str, described: Json) -> None:
+    [operation] = described["paths"][path].values()
+    content = operation["responses"]["200"]["content"]["application/json"]
+    assert conforms(described, content["schema"], content["example"])
+
+
 @pytest.mark.parametrize("mouth", MOUTHS, ids=lambda mouth: mouth.name)
 def test_answers_and_errors_of_a_mouth(mouth: Mouth, site: Site, described: Json) -> None:
     path, body = f"/v1{mouth.path}", mouth.asks(body_of())

@@ -127,6 +127,8 @@ def _responses(operation: Operation) -> Json:
     answered: Json = {"application/jsonl": {"schema": {"type": "string"}}}
     if operation.answer is not None:
         answered = {"application/json": {"schema": _ref(operation.answer.__name__)}}
+    if operation.answered is not None:
+        answered["application/json"]["example"] = operation.answered
     if operation.streams:
         answered["text/event-stream"] = {"schema": {"type": "string"}}
     headers = _answer_headers(operation, _NO_ERROR)

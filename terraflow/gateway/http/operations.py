@@ -22,8 +22,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One route.
 
     `body` names the schema of a JSON body, `bodies` are those of other types; `answer` None is JSON lines. `errors` are
-    the codes beside those of every route; a `mouth` has all governed ones. `example` is of the body. `accepted` says
-    that it may answer 202, too, `declares` that the headers which declare something are read.
+    the codes beside those of every route; a `mouth` has all governed ones. `example` is of the body, `answered` of the
+    answer. `accepted` says that it may answer 202, too, `declares` that the headers which declare something are read.
     """
 
     summary: str
@@ -38,6 +38,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     accepted: bool = False
     declares: bool = False
     example: Any = None
+    answered: Any = None
 
 
 _DECLARED = (ModelApi.INVALID_DATA_CLASS, ModelApi.INVALID_DEADLINE, ModelApi.INVALID_SENSITIVE_TYPE)
@@ -78,6 +79,26 @@ _INVOCATION = {
     "deadline_ms": 20_000,
     "run": {"id": "nightly:7", "budget_usd": "2.50"},
 }
+_INVOKED = {
+    "output": {"moons": 0},
+    "finish_reason": "stop",
+    "usage": {
+        "input_tokens": 76,
+        "cached_input_tokens": 0,
+        "cache_write_tokens": 0,
+        "output_tokens": 3,
+        "reasoning_tokens": 0,
+    },
+    "terraflow": {
+        "request_id": "req_53e3807ab7ec5155fc7d9f3a9d5641bb",
+        "reason_code": "PERMITTED",
+        "reasons": ["PERMITTED"],
+        "detail": "",
+        "details": {},
+        "capability": "sim-medium",
+        "cost_usd": "0.000017",
+    },
+}
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
@@ -96,6 +117,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         errors=_DECLARED,
         mouth=True,
         example=_INVOCATION,
+        answered=_INVOKED,
     ),
     ("POST", "/v1/messages"): Operation(
         summary="A governed message, in Anthropic's shape",
