@@ -48,6 +48,7 @@ REFUSALS = tuple(
 TURNED_AWAY = (
     *(code for code in _BUILT if isinstance(code, ModelApi)),
     Governed.APP_UNAUTHENTICATED,
+    Governed.BUNDLE_EXPIRED,
     Governed.BUNDLE_INVALID,
     Governed.DEADLINE_EXPIRED,
     Governed.EVIDENCE_UNAVAILABLE,

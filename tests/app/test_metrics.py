@@ -8,12 +8,22 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from terraflow.app.metrics import BUCKETS_S, CAPABILITIES_MAX, OTHER, Count, Gauge, Metrics
+from terraflow.app.metrics import (
+    BUCKETS_S,
+    CAPABILITIES_MAX,
+    OTHER,
+    REFUSALS,
+    TURNED_AWAY,
+    Count,
+    Gauge,
+    Metrics,
+)
 from terraflow.app.runtime import SystemClock
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import CODES, PLANNED, Governed, ModelApi, reason
 from terraflow.evidence.record import Attempt, Usage
 from terraflow.gateway.exchange import Closed
+from tools.occurrences import OCCURRENCES
 
 
 def ended(metrics: Metrics, capability: str, calls: int = 1, said: Governed = Governed.PERMITTED) -> None:
@@ -58,6 +68,15 @@ async def test_what_refuses_is_there_before_it_happens() -> None:
     assert {"QUEUE_SHED", "INTERNAL_ERROR", "APP_UNAUTHENTICATED"} <= away.keys()
     built = {code for code in CODES if isinstance(code, ModelApi) and reason(code).since != PLANNED}
     assert built <= away.keys()
+
+
+async def test_every_code_that_occurs_is_there_before_it_happens() -> None:
+    governed = {"chat", "messages", "invocations", "item"}
+    for code, places in OCCURRENCES.items():
+        if places - governed:
+            assert code in TURNED_AWAY, code
+        elif next(row.status or 0 for row in map(reason, CODES) if row.code == code) >= 400:
+            assert code in REFUSALS or code in TURNED_AWAY or code == Governed.IDEMPOTENCY_REPLAY, code
 
 
 async def test_a_refusal_is_counted_and_an_answer_is_none() -> None:
