@@ -120,6 +120,7 @@ class ChunkWriter:
             "model": capability,
         }
         self._include_usage = request.include_usage
+        self._extras: dict[str, Any] = {}
 
     def event(self, chunk: Chunk) -> bytes:
         """One event, empty when the chunk holds nothing for the caller (usage that nobody asked for)."""
@@ -127,16 +128,18 @@ class ChunkWriter:
             return b""
         body: dict[str, Any] = {**self._envelope, "choices": chunk.choices}
         if chunk.extras:
+            self._extras = chunk.extras
             body.update(chunk.extras)
         if self._include_usage:
             body["usage"] = None
         return b"data: " + _encode(body) + b"\n\n"
 
     def ending(self, usage: Usage) -> bytes:
-        """What follows the last chunk of a whole answer: usage for callers that asked, then the end mark."""
+        """What follows the last chunk of a whole answer: usage for callers that asked, then the end mark. Clients take
+        what stands beside the choices from the last chunk that there is."""
         if not self._include_usage:
             return b"data: [DONE]\n\n"
-        body = {**self._envelope, "choices": [], "usage": usage_object(usage)}
+        body = {**self._envelope, **self._extras, "choices": [], "usage": usage_object(usage)}
         return b"data: " + _encode(body) + b"\n\ndata: [DONE]\n\n"
 
 

@@ -1,0 +1,300 @@
+"""A vendor's own client, straight to the vendor and through the plane: what it puts together of an answer is the same,
+field by field, whole and streamed.
+
+The answers are in the vendors' present formats (Anthropic "Streaming messages", OpenAI "Chat completion chunk").
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.blackbox.conftest import Launch, Site
+from tests.harness import bundle
+from tests.harness.bundle import Json, purpose, remote
+from tests.harness.claude import anthropic_at, block, event
+from tests.harness.upstreams import DONE, Upstreams, answer, flow
+from tests.harness.vendor_clients import PARAMETERS
+from tests.providers.vendor import Reply, Vendor, says, streams
+
+CACHE: Json = {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 0}
+SPENT: Json = {
+    "input_tokens": 25,
+    "cache_creation_input_tokens": 40,
+    "cache_read_input_tokens": 300,
+    "output_tokens": 89,
+}
+SERVED: Json = {"cache_creation": CACHE, "service_tier": "standard", "inference_geo": "not_available"}
+UNSAID = {"id", "model", "terraflow", "created", "cache_creation", "inference_geo", "output_tokens_details"}
+UNSAID_COUNTS = {"accepted_prediction_tokens", "rejected_prediction_tokens", "text_tokens", "image_tokens"}
+"""What the plane says in its own way, and counts that it does not show."""
+
+
+def _use(name: str, **arguments: Any) -> Json:
+    return {"type": "tool_use", "id": f"toolu_{name}", "name": "weather", "input": arguments}
+
+
+def _thought(said: str) -> Json:
+    return {"type": "thinking", "thinking": said, "signature": f"Eq{said}=="}
+
+
+LOCATION: Json = {
+    "type": "char_location",
+    "cited_text": "The sky is blue.",
+    "document_index": 0,
+    "document_title": None,
+    "start_char_index": 0,
+    "end_char_index": 16,
+}
+MESSAGES: dict[str, tuple[list[Json], str, str | None]] = {
+    "text": ([{"type": "text", "text": "Grüße, 世界 🌍."}], "end_turn", None),
+    "cut": ([{"type": "text", "text": "Grüße"}], "max_tokens", None),
+    "stopped": ([{"type": "text", "text": "1, 2"}], "stop_sequence", "END"),
+    "calls": (
+        [{"type": "text", "text": "Both."}, _use("a", city="Pune"), _use("b"), _use("c", city="Oslo")],
+        "tool_use",
+        None,
+    ),
+    "calls alone": ([_use("a", city="Zürich", deep={"x": [1, 2.5, None]})], "tool_use", None),
+    "thinking": (
+        [_thought("hm"), {"type": "redacted_thinking", "data": "EmwK"}, {"type": "text", "text": "So."}],
+        "end_turn",
+        None,
+    ),
+    "omitted thinking": ([_thought(""), {"type": "text", "text": "So."}], "end_turn", None),
+    "thinking between calls": ([_thought("a"), _use("a", city="Pune"), _thought("b"), _use("b")], "tool_use", None),
+    "citations": (
+        [
+            {"type": "text", "text": "It says "},
+            {"type": "text", "text": "the sky is blue", "citations": [LOCATION]},
+            {"type": "text", "text": "."},
+        ],
+        "end_turn",
+        None,
+    ),
+    "nothing": ([], "end_turn", None),
+}
+ASKED: Json = {
+    "max_tokens": 100,
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "document",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "The sky is blue."},
+                    "citations": {"enabled": True},
+                }
+            ],
+        }
+    ],
+    "tools": [{"name": "weather", "input_schema": PARAMETERS}],
+}
+
+
+def _message(name: str) -> Json:
+    content, stop, sequence = MESSAGES[name]
+    made: Json = {"id": "msg_01", "type": "message", "role": "assistant", "model": "m", "content": content}
+    return made | {"stop_reason": stop, "stop_sequence": sequence, "stop_details": None, "usage": SPENT | SERVED}
+
+
+def _deltas(made: Json) -> tuple[Json, list[Json]]:
+    """How a block begins, and what follows."""
+    if made["type"] == "text":
+        cites = [{"type": "citations_delta", "citation": one} for one in made.get("citations", ())]
+        cut = len(made["text"]) // 2
+        said = [{"type": "text_delta", "text": piece} for piece in (made["text"][:cut], made["text"][cut:])]
+        return {"type": "text", "text": ""} | ({"citations": []} if cites else {}), [*said, *cites]
+    if made["type"] == "tool_use":
+        text = json.dumps(made["input"]) if made["input"] else ""
+        pieces = ("", text[:5], text[5:]) if text else ()
+        return made | {"input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    if made["type"] == "thinking":
+        said = [{"type": "thinking_delta", "thinking": piece} for piece in made["thinking"]]
+        return _thought("") | {"signature": ""}, [*said, {"type": "signature_delta", "signature": made["signature"]}]
+    return made, []
+
+
+def _events(name: str) -> Reply:
+    whole = _message(name)
+    begun = whole | {"content": [], "stop_reason": None, "stop_sequence": None}
+    begun["usage"] = begun["usage"] | {"output_tokens": 1}
+    pieces = [event("message_start", message=begun), event("ping")]
+    for at, made in enumerate(whole["content"]):
+        start, deltas = _deltas(made)
+        pieces += block(at, start, *deltas)
+    ended = {key: whole[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    pieces += [event("message_delta", delta=ended, usage=SPENT, context_management=None), event("message_stop")]
+    raw = b"".join(pieces)
+    # Wherever the network cuts, in a character too.
+    return streams(*(raw[at : at + 7] for at in range(0, len(raw), 7)))
+
+
+CALLS: list[Json] = [
+    {"id": f"call_{x}", "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": x})}}
+    for x in ("Pune", "Zürich")
+]
+LOGPROBS: Json = {
+    "content": [
+        {
+            "token": "Hi",
+            "logprob": -0.5,
+            "bytes": [72, 105],
+            "top_logprobs": [{"token": "Hi", "logprob": -0.5, "bytes": None}],
+        }
+    ],
+    "refusal": None,
+}
+COUNTED: Json = {
+    "prompt_tokens": 100,
+    "completion_tokens": 40,
+    "total_tokens": 140,
+    "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0, "cache_write_tokens": 8},
+    "completion_tokens_details": {
+        "reasoning_tokens": 16,
+        "audio_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    },
+}
+ABOUT: Json = {"service_tier": "default", "system_fingerprint": "fp_44709d6fcb"}
+COMPLETIONS: dict[str, list[Json]] = {
+    "text": [{"message": {"content": "Grüße, 世界 🌍."}, "finish_reason": "stop"}],
+    "cut": [{"message": {"content": "Grü"}, "finish_reason": "length"}],
+    "calls": [{"message": {"content": "Both.", "tool_calls": CALLS}, "finish_reason": "tool_calls"}],
+    "calls alone": [{"message": {"content": None, "tool_calls": CALLS[:1]}, "finish_reason": "tool_calls"}],
+    "refusal": [{"message": {"content": None, "refusal": "I cannot."}, "finish_reason": "stop"}],
+    "logprobs": [{"message": {"content": "Hi"}, "finish_reason": "stop", "logprobs": LOGPROBS}],
+    "two": [
+        {"message": {"content": "One"}, "finish_reason": "stop"},
+        {"message": {"content": "Two"}, "finish_reason": "stop"},
+    ],
+}
+
+
+def _completion(name: str) -> Json:
+    choices = [
+        {"index": at, "logprobs": None}
+        | choice
+        | {"message": {"role": "assistant", "refusal": None} | choice["message"]}
+        for at, choice in enumerate(COMPLETIONS[name])
+    ]
+    made: Json = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
+    return made | ABOUT | {"usage": COUNTED}
+
+
+def _chunks(name: str, *, counted: bool) -> Reply:
+    def chunk(*choices: Json, **fields: Any) -> bytes:
+        made: Json = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        made |= ABOUT | {"choices": list(choices), "obfuscation": "x7"} | fields
+        return b"data: " + json.dumps(made | ({"usage": None} if counted and choices else {})).encode() + b"\n\n"
+
+    def delta(at: int, said: Json, **fields: Any) -> bytes:
+        return chunk({"index": at, "delta": said, "logprobs": None, "finish_reason": None} | fields)
+
+    pieces = []
+    for at, choice in enumerate(COMPLETIONS[name]):
+        message = choice["message"]
+        pieces.append(delta(at, {"role": "assistant", "content": message["content"] and "", "refusal": None}))
+        for field in ("content", "refusal"):
+            text = message.get(field) or ""
+            scored = choice.get("logprobs")
+            halves = (text,) if scored else (text[:2], text[2:])
+            pieces += [delta(at, {field: half}, logprobs=scored) for half in halves if half]
+        calls = message.get("tool_calls", ())
+        for n, call in enumerate(calls):
+            begun = call | {"index": n, "function": {"name": call["function"]["name"], "arguments": ""}}
+            arguments = call["function"]["arguments"]
+            pieces.append(delta(at, {"tool_calls": [begun]}))
+            pieces += [
+                delta(at, {"tool_calls": [{"index": n, "function": {"arguments": half}}]})
+                for half in (arguments[:4], arguments[4:])
+            ]
+    for at, choice in enumerate(COMPLETIONS[name]):
+        pieces.append(delta(at, {}, finish_reason=choice["finish_reason"]))
+    raw = b"".join([*pieces, chunk(usage=COUNTED), DONE]) if counted else b"".join([*pieces, DONE])
+    return flow(*(raw[at : at + 11] for at in range(0, len(raw), 11)))
+
+
+@pytest.fixture(scope="module")
+def claude(upstreams: Upstreams) -> Vendor:
+    return upstreams.open(answer())
+
+
+@pytest.fixture(scope="module")
+def engine(upstreams: Upstreams) -> Vendor:
+    return upstreams.open(answer())
+
+
+@pytest.fixture(scope="module")
+def site(launch_shared: Launch, claude: Vendor, engine: Vendor) -> Site:
+    return launch_shared(
+        bundle.document(
+            purpose("thinks", anthropic_at("claude", claude.port), tools=["weather"]),
+            purpose("talks", remote("engine", engine.port), tools=["weather"]),
+        )
+    )
+
+
+def _known(value: Any) -> Any:
+    """Without what the plane says in its own way, and without what nobody said."""
+    if isinstance(value, dict):
+        hidden = UNSAID | UNSAID_COUNTS
+        return {key: _known(inner) for key, inner in value.items() if key not in hidden and inner is not None}
+    return [_known(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message(name: str, stream: bool, site: Site, claude: Vendor) -> None:
+    claude.replies[:] = [_events(name) if stream else says(200, _message(name))]
+    heard = []
+    bases = (f"http://127.0.0.1:{claude.port}", site.plane.base_url.removesuffix("/v1"))
+    for base in bases:
+        with anthropic.Anthropic(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client:
+            if stream:
+                with client.messages.stream(model="thinks", **ASKED) as streamed:
+                    told: anthropic.types.Message = streamed.get_final_message()
+            else:
+                told = client.messages.create(model="thinks", **ASKED)
+        heard.append(_known(told.model_dump(mode="json", warnings=False)))
+    assert heard[1] == heard[0]
+    assert heard[0]["usage"] == SPENT | {"service_tier": "standard"}
+
+
+@pytest.mark.parametrize("name", COMPLETIONS)
+def test_a_completion(name: str, site: Site, engine: Vendor) -> None:
+    engine.replies[:] = [says(200, _completion(name))]
+    heard = []
+    for base in (f"http://127.0.0.1:{engine.port}/v1", site.plane.base_url):
+        with openai.OpenAI(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client:
+            told = client.chat.completions.create(
+                model="talks", messages=[{"role": "user", "content": "Hi"}], n=len(COMPLETIONS[name])
+            )
+        heard.append(_known(told.model_dump(mode="json", warnings=False)))
+    assert heard[1] == heard[0]
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["usage unasked", "usage asked"])
+@pytest.mark.parametrize("name", [name for name in COMPLETIONS if name != "cut"])
+def test_a_streamed_completion(name: str, counted: bool, site: Site, engine: Vendor) -> None:
+    """The client's helper raises for an answer that was cut. The plane asks for the usage always; who did not ask for it
+    sees what the vendor shows those who did not."""
+    options: Json = {"stream_options": {"include_usage": True}} if counted else {}
+    heard = []
+    for base in (f"http://127.0.0.1:{engine.port}/v1", site.plane.base_url):
+        engine.replies[:] = [_chunks(name, counted=counted or base == site.plane.base_url)]
+        with (
+            openai.OpenAI(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client,
+            client.chat.completions.stream(
+                model="talks", messages=[{"role": "user", "content": "Hi"}], n=len(COMPLETIONS[name]), **options
+            ) as streamed,
+        ):
+            told = streamed.get_final_completion()
+        heard.append(_known(told.model_dump(mode="json", warnings=False)))
+    assert heard[1] == heard[0]
+    assert ("usage" in heard[1]) is counted
