@@ -282,8 +282,8 @@ def test_a_completion(name: str, site: Site, engine: Vendor) -> None:
 @pytest.mark.parametrize("counted", [False, True], ids=["usage unasked", "usage asked"])
 @pytest.mark.parametrize("name", [name for name in COMPLETIONS if name != "cut"])
 def test_a_streamed_completion(name: str, counted: bool, site: Site, engine: Vendor) -> None:
-    """The client's helper raises for an answer that was cut. The plane asks for the usage always; who did not ask for it
-    sees what the vendor shows those who did not."""
+    """The plane asks for the usage always; who did not ask for it sees what the vendor shows those who did not. The
+    client's helper raises for an answer that was cut."""
     options: Json = {"stream_options": {"include_usage": True}} if counted else {}
     heard = []
     for base in (f"http://127.0.0.1:{engine.port}/v1", site.plane.base_url):
