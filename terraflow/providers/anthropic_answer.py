@@ -77,11 +77,12 @@ def parse_answer(raw: bytes) -> Answer:
     if order is not None:
         said["block_order"] = order
     choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": _finish(message.stop_reason)}
-    if message.usage.input_tokens is None or message.usage.output_tokens is None:
+    usage = wire.usage_of(message.usage)
+    if usage is None:
         _malformed()
     return Answer(
         choices=[choice],
-        usage=wire.usage_of(message.usage),
+        usage=usage,
         extras=_extras(message.usage),
         stop_sequence=message.stop_sequence,
     )

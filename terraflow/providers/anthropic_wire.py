@@ -183,20 +183,23 @@ class EventType(msgspec.Struct):
     type: _Word
 
 
-def usage_of(wire: WireUsage, begun: WireUsage | None = None) -> Usage:
-    """Disjoint counts; what `wire` leaves out is taken from the start of the message."""
+def usage_of(wire: WireUsage, begun: WireUsage | None = None) -> Usage | None:
+    """Disjoint counts; what `wire` leaves out is taken from the start of the message. None when either side of the
+    exchange was counted in neither: nothing is not zero."""
     begun = begun or WireUsage()
 
-    def last(now: int | None, before: int | None) -> int:
-        return now if now is not None else before or 0
+    def last(now: int | None, before: int | None) -> int | None:
+        return before if now is None else now
 
-    output = last(wire.output_tokens, begun.output_tokens)
+    read, output = last(wire.input_tokens, begun.input_tokens), last(wire.output_tokens, begun.output_tokens)
+    if read is None or output is None:
+        return None
     details = wire.output_tokens_details or begun.output_tokens_details or OutputDetails()
     thought = min(details.thinking_tokens or 0, output)
     return Usage(
-        input=last(wire.input_tokens, begun.input_tokens),
-        cached_input=last(wire.cache_read_input_tokens, begun.cache_read_input_tokens),
-        cache_write=last(wire.cache_creation_input_tokens, begun.cache_creation_input_tokens),
+        input=read,
+        cached_input=last(wire.cache_read_input_tokens, begun.cache_read_input_tokens) or 0,
+        cache_write=last(wire.cache_creation_input_tokens, begun.cache_creation_input_tokens) or 0,
         output=output - thought,
         reasoning=thought,
     )

@@ -218,6 +218,15 @@ async def test_usage_is_told_once_with_the_finish_and_cumulative_counts_win():
     assert told == [(True, Usage(input=9, cached_input=5, cache_write=2, output=15))]
 
 
+@pytest.mark.parametrize("unsaid", ["input_tokens", "output_tokens"])
+async def test_a_stream_that_does_not_count_both_sides_has_no_usage(unsaid):
+    begun = {"input_tokens": 9, "output_tokens": 1, unsaid: None}
+    start = ev("message_start", message={**message(), "content": [], "stop_reason": None, "usage": begun})
+    chunks = await streamed(start, *HI, ended(output_tokens=None), STOP)
+    assert text_of(chunks) == "hi"
+    assert [chunk.usage for chunk in chunks if chunk.usage] == []
+
+
 async def test_events_of_tomorrow_are_skipped():
     chunks = await streamed(START, ev("brand_new", what={"a": 1}), *HI, ended(), STOP)
     assert text_of(chunks) == "hi"
