@@ -91,8 +91,8 @@ _INVOKED = {
     },
     "terraflow": {
         "request_id": "req_53e3807ab7ec5155fc7d9f3a9d5641bb",
-        "reason_code": "PERMITTED",
-        "reasons": ["PERMITTED"],
+        "reason_code": Governed.PERMITTED,
+        "reasons": [Governed.PERMITTED],
         "detail": "",
         "details": {},
         "capability": "sim-medium",
