@@ -165,7 +165,7 @@ class _OutputDetails(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     prompt_tokens: _Tokens
-    completion_tokens: _Tokens = 0
+    completion_tokens: _Tokens | None = None
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
@@ -175,7 +175,8 @@ class _Envelope(msgspec.Struct, kw_only=True):
     system_fingerprint: _Word | None = None
     service_tier: _Word | None = None
     moderation: _Moderation | None = None
-    error: msgspec.Raw | None = None
+    # Nothing but null: an error beside the choices is no answer.
+    error: None = None
 
 
 class _Whole(_Envelope, kw_only=True):
@@ -261,7 +262,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         whole = _decode_whole(raw)
     except _BAD:
         whole = None
-    if whole is None or (whole.error is not None and whole.error != b"null"):
+    if whole is None:
         raise failure_of_success(OPENAI, raw)
     if sorted(choice["index"] for choice in whole.choices) != [*range(call.request.choices)]:
         raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
@@ -273,7 +274,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
             raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
         for called in choice["message"].get("tool_calls") or ():
             called["id"] = called.get("id") or new_call_id()
-    usage = Usage.counted(call.request.size_bytes, len(raw)) if whole.usage is None else _usage(whole.usage)
+    usage = _usage(whole.usage) or Usage.counted(call.request.size_bytes, len(raw))
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
@@ -316,8 +317,6 @@ class ChunkParser:
                 self._done = True
                 return None
             raise failure_of_success(OPENAI, event)
-        if piece.error is not None and piece.error != b"null":
-            raise failure_of_success(OPENAI, event)
         stopped: str | None = None
         for choice in piece.choices:
             if "stop_reason" in choice:
@@ -337,7 +336,7 @@ class ChunkParser:
         if piece.system_fingerprint != self._fingerprint or piece.service_tier != self._tier:
             self._fingerprint, self._tier = piece.system_fingerprint, piece.service_tier
             self._extras = _extras(piece)
-        usage = None if piece.usage is None else _usage(piece.usage)
+        usage = _usage(piece.usage)
         extras = self._extras if piece.moderation is None else {**self._extras, "moderation": piece.moderation}
         return Chunk(
             choices=piece.choices,  # type: ignore[arg-type]
@@ -374,7 +373,10 @@ def _extras(wire: _Envelope) -> dict[str, Any]:
     return {field: value for field, value in said.items() if value is not None}
 
 
-def _usage(wire: _Usage) -> Usage:
+def _usage(wire: _Usage | None) -> Usage | None:
+    """None where the answer's tokens are not counted: nothing is not zero."""
+    if wire is None or wire.completion_tokens is None:
+        return None
     into = wire.prompt_tokens_details or _InputDetails()
     out = wire.completion_tokens_details or _OutputDetails()
     cached, written, heard = into.cached_tokens or 0, into.cache_write_tokens or 0, into.audio_tokens or 0
