@@ -141,8 +141,8 @@ def test_an_idle_connection_is_closed() -> None:
 @pytest.mark.parametrize("lines", [(), ("Connection: close",)], ids=["kept", "closed behind it"])
 def test_a_whole_answer_has_the_keep_alive_time_to_be_taken(lines: tuple[str, ...]) -> None:
     size = 20_000_000
-    with Edge(keep_alive_s=1) as edge, edge.connect() as slow, edge.connect() as never:
-        time.sleep(0.7)
+    with Edge(keep_alive_s=2) as edge, edge.connect() as slow, edge.connect() as never:
+        time.sleep(1.5)
         slow.send(get(f"/whole/{size}", *lines))
         never.send(get(f"/whole/{size}", *lines))
         # Past the instant in which the connection is first looked at.
