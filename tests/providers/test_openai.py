@@ -152,6 +152,16 @@ async def test_a_vendor_that_names_no_usage_is_counted_and_marked():
     assert answer.usage.input == 25
 
 
+async def test_an_answer_whose_tokens_are_not_counted_has_no_usage_of_the_vendors():
+    half = {"prompt_tokens": 10, "total_tokens": 10}
+    stream = [*HELLO, piece({}, "stop"), event([], usage=half), DONE]
+    async with facing(says(200, whole(usage=half)), streams(*stream)) as (provider, _):
+        answer = await provider.complete(call())
+        chunks = await collect(provider, call(stream=True))
+    assert answer.usage.estimated and answer.usage.output > 0
+    assert [chunk.usage for chunk in chunks if chunk.usage] == []
+
+
 async def test_a_part_of_the_prompt_that_is_larger_than_the_prompt_is_no_count():
     body = whole()
     body["usage"] = {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 11}}
