@@ -316,16 +316,35 @@ ASKED: Json = {
     "top_logprobs": 2,
     "service_tier": "auto",
     "user": "u",
+    "safety_identifier": "s",
     "parallel_tool_calls": False,
+    "tool_choice": {"type": "function", "function": {"name": "look_up"}},
+    "temperature": 0.5,
+    "top_p": 0.75,
+    "presence_penalty": 0.25,
+    "frequency_penalty": -0.25,
+    "logit_bias": {"50256": -100},
+    "stop": ["END"],
+    "seed": 7,
+    "reasoning_effort": "low",
+    "verbosity": "high",
+    "prediction": {"type": "content", "content": "Certainly."},
+    "a_field_of_tomorrow": {"a": [1]},
 }
-SHARED = ("tools", "response_format")
-"""What every mouth has words for."""
+SAID = {
+    CHAT: tuple(ASKED),
+    MESSAGES: ("tools", "response_format", "user", "temperature", "top_p", "stop"),
+    INVOCATIONS: (
+        "tools", "response_format", "tool_choice", "temperature", "top_p", "stop", "seed", "reasoning_effort",
+    ),
+}  # fmt: skip
+"""What each mouth has words for."""
 
 
 @every_mouth
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_asked_arrives(stream: bool, mouth: Mouth, site: Site, vendor: Vendor) -> None:
-    asked = ASKED if mouth is CHAT else {name: ASKED[name] for name in SHARED}
+    asked = {name: ASKED[name] for name in SAID[mouth]}
     wanted = asked | ({"response_format": OUTPUT} if mouth is INVOCATIONS else {})
     vendor.replies[:] = [flow(*STREAM)] if stream else [answer('{"a": 1}')]
     assert site.caller.ask("plain", stream=stream, **asked).status_code == 200
