@@ -8,6 +8,7 @@ from itertools import islice
 from terraflow import __version__
 from terraflow.app.checkpoints import Checkpoints
 from terraflow.app.metrics import CAPABILITIES_MAX, Count, Gauge
+from terraflow.app.peers import Places
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.core.types import MICRO
@@ -28,6 +29,14 @@ def read_state(
         *_evidence(checkpoints),
         *_store(commits),
         *_bundle(plane),
+    ]
+
+
+def read_connections(places: Places) -> list[Gauge]:
+    """Those of callers, on the port that the plane listens on."""
+    return [
+        Gauge("terraflow_connections_open", "Connections of callers that are open.", places.open),
+        Count("terraflow_connections_refused", "Connections closed unread, for want of a place.", places.refused),
     ]
 
 

@@ -77,9 +77,18 @@ class Places:
         self._many = many
         self._by_key: Counter[str] = Counter()
         self.open = 0
+        self.refused = 0
 
     def take(self, address: str) -> Place | None:
         """A place for a connection of a plain address; None when there is none by rule 2."""
+        place = self._find(address)
+        if place is None:
+            self.refused += 1
+        else:
+            self.open += 1
+        return place
+
+    def _find(self, address: str) -> Place | None:
         if self.open >= self._connections_max:
             return None
         key = None if self._many(address) else _key_of(address)
@@ -87,7 +96,6 @@ class Places:
             if self._by_key[key] >= self._address_max:
                 return None
             self._by_key[key] += 1
-        self.open += 1
         return Place(self, key)
 
     def lost(self, key: str | None) -> None:

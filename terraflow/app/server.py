@@ -23,6 +23,7 @@ from typing import Any, cast
 import uvicorn
 import uvloop
 
+from terraflow.app.gauges import read_connections
 from terraflow.app.listener import Listener, Peer
 from terraflow.app.opening import check_tls
 from terraflow.app.peers import Places, many_come_through
@@ -140,6 +141,7 @@ async def _serve_on(bound: socket.socket, parts: Parts, settings: Settings, list
     places = Places(
         _connections(settings), settings.connections_per_address_max, many_come_through(settings.trusted_proxies)
     )
+    parts.metrics.watch(lambda: read_connections(places))
     server = Server(_config(settings, parts), places, lambda: listening(url), draining)
     try:
         await server.serve(sockets=[bound])

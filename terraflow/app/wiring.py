@@ -80,6 +80,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     providers: OpenProviders
     fleets: Fleets
     batches: Runner
+    metrics: Metrics
     closing: contextlib.AsyncExitStack
 
     async def stop(self) -> None:
@@ -163,6 +164,7 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
             providers=providers,
             fleets=fleets,
             batches=runner,
+            metrics=metrics,
             closing=opened.pop_all(),
         )
 

@@ -34,11 +34,13 @@ def test_a_place_is_given_back_once() -> None:
     first, second = places.take("192.0.2.7"), places.take("192.0.2.7")
     assert first is not None and second is not None
     assert places.take("192.0.2.8") is None
+    assert places.refused == 1
     first.give_back()
     first.give_back()
     assert places.open == 1
     assert places.take("192.0.2.7") is not None
     assert places.take("192.0.2.7") is None
+    assert places.refused == 2
 
 
 def test_whom_many_come_through_is_counted_in_all_alone() -> None:

@@ -139,6 +139,8 @@ def test_the_state_of_the_plane(site: Site) -> None:
     assert found["terraflow_capability_healthy", two] == 1
     assert found["terraflow_capability_calls", two] == found["terraflow_capability_calls_waiting", two] == 0
     assert found["terraflow_capability_calls_limit", two] == found["terraflow_capability_calls_limit_max", two] == 256
+    assert found["terraflow_connections_open", NONE] >= 1
+    assert found["terraflow_connections_refused_total", NONE] == 0
     assert found["process_open_fds", NONE] > 0
 
 
