@@ -69,6 +69,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Text above this is refused unscanned (INPUT_TOO_LARGE): a quarter of a million tokens."""
     deadline_ms_max: Positive = 600_000
     """The longest deadline a caller may ask for; the vendors' own clients give up after ten minutes."""
+    doorstep_turn_max: Positive = 8
+    """Requests that begin in one turn of the loop: at some 0.3 ms each, what is inside waits 3 ms for them."""
+    doorstep_waiting_max: Positive = 1024
+    """Requests whose turn to begin has not come: what comes in a tenth of a second at 10 000 a second, which is how
+    long one waits for its turn at the most."""
     running_max: Positive = 256
     """Requests inside at once: with about a second each, more than two cores can serve."""
     waiting_max: Positive = 512

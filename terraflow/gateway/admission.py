@@ -49,6 +49,10 @@ class Admission:
         """How many may run at the most."""
         return self._queue.ceiling
 
+    def full(self, tenant: str) -> bool:
+        """Whether the tenant, or the queue and most of it with this tenant, is full."""
+        return self._queue.full(tenant)
+
     async def enter(self, tenant: str, workload: str, priority: int, deadline: float) -> Ticket:
         """Take a place, waiting for one until `deadline`, an instant of the clock's monotonic seconds. The ticket's
         state is RUNNING, and whoever gets that MUST call `leave` once; or SHED, TENANT_FULL or TOO_LATE."""

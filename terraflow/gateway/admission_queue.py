@@ -144,6 +144,15 @@ class AdmissionQueue:
             return ticket, _NONE
         return ticket, self._line_up(ticket, held, now)
 
+    def full(self, tenant: str) -> bool:
+        """Whether a request of this tenant would find no room, unless one of the tenant's own made it."""
+        if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
+            return True
+        if self.waiting < self._rule.waiting_max:
+            return False
+        line = self._lines.get(tenant)
+        return line is not None and len(line.waiting) + 1 >= len(max(self._turns, key=_length).waiting)
+
     def _line_up(self, ticket: Ticket, held: int, now: float) -> Sequence[Ticket]:
         line = self._lines.get(ticket.tenant)
         if now + self._expected_wait_s(line, ticket) > ticket.deadline:

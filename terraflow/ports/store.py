@@ -280,6 +280,11 @@ class Store(Protocol):
         a second, and before a drained process exits."""
         ...
 
+    def behind(self) -> bool:
+        """Whether so much noted waits to be durable that nothing should begin of which more may come. MUST be True well
+        before `note` raises for want of room, MUST NOT wait or raise."""
+        ...
+
     async def find_answer(self, tenant: str, cache_key: str, now: Instant) -> CachedAnswer | None:
         """The response cache's answer, unless expired or erased."""
         ...

@@ -68,6 +68,21 @@ def test_no_tenant_with_requests_waiting_gets_more_than_a_request_and_a_turn_ahe
         assert max(got.values()) - min(got.values()) <= most
 
 
+def test_a_tenant_is_full_when_a_newcomer_that_is_last_in_its_order_would_be_turned_away() -> None:
+    draw, full = random.Random(1), Counter[bool]()
+    for _ in range(300):
+        door = queue(running=3, waiting=6, tenant=5)
+        for now in range(draw.randrange(16)):
+            arrive(door, draw.choice("aaab"), draw.randrange(4), now=float(now))
+        for tenant in "abc":
+            said = door.full(tenant)
+            last = arrive(door, tenant, 3, now=100.0)
+            assert said is (last.state in (State.TENANT_FULL, State.SHED))
+            full[said] += 1
+            door.withdraw(last, 100.0)
+    assert min(full[True], full[False]) > 100
+
+
 def test_a_tenant_with_answers_ten_times_as_long_gets_a_tenth_of_the_places() -> None:
     door = queue()
     teach(door, "short", 0.5)

@@ -9,8 +9,9 @@ import pytest
 
 from terraflow.core.budget import Window
 from terraflow.core.types import Instant
-from terraflow.ports.store import BudgetLine, Claimed, Finished, KeyOutcome, Reserved, Settlement
+from terraflow.ports.store import BudgetLine, Claimed, Finished, KeyOutcome, Reserved, Settlement, StoreUnavailable
 from terraflow.spend.windows import window_key
+from terraflow.storage.sqlite.committer import NOTES_MAX
 from terraflow.storage.sqlite.connection import open_connection
 from terraflow.storage.sqlite.pruning import BUNDLES_KEPT, HOURS_KEPT, RESERVATIONS_KEPT, SOME
 from terraflow.storage.sqlite.schema import ensure_schema, migrations
@@ -131,3 +132,13 @@ async def test_a_database_from_before_the_bounds_gets_them(tmp_path: Path) -> No
     assert await store.prune() == 1
     assert await store.claim(claim(new), NOW) == Claimed()
     await store.close()
+
+
+async def test_a_store_with_many_notes_is_behind_long_before_it_takes_no_more(store: SqliteStore) -> None:
+    for noted in range(NOTES_MAX):
+        assert store.behind() is (noted >= NOTES_MAX // 2)
+        store.note([entry(request_id(), "outcome")])
+    with pytest.raises(StoreUnavailable):
+        store.note([entry(request_id(), "outcome")])
+    await store.drain()
+    assert not store.behind() and count(store, "leaf") == NOTES_MAX

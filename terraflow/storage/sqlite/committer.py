@@ -37,6 +37,8 @@ BATCH_MAX = 128
 """Verbs a transaction: at some 20 µs each, a batch holds the loop for 3 ms at the most."""
 NOTES_MAX = 10_000
 """Notes that may wait; at 1 KB each, 10 MB. Beyond it the store counts as unavailable."""
+NOTES_BEHIND = 5_000
+"""From so many on the store is behind; what is inside by then, some hundreds of requests, finds room for its notes."""
 QUEUE_MAX = 10_000
 NOTE_DELAY_S = 0.2
 LOCK_PATIENCE_S = 0.2
@@ -107,6 +109,11 @@ class Committer:
         self._notes.append(Verb(run, None, again))
         if self._note_timer is None:
             self._note_timer = loop.call_later(NOTE_DELAY_S, self._note_due)
+
+    @property
+    def behind(self) -> bool:
+        """Whether half of the notes that may wait do."""
+        return len(self._notes) >= NOTES_BEHIND
 
     def between_commits(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Run a job in the thread while no transaction is under way. Its failing counts as the database's."""

@@ -138,6 +138,10 @@ class SqliteStore:
         """See the port. Raises StoreUnavailable when too many notes wait already."""
         self._committer.note(partial(self._log.append, entries), partial(self._log.append_missing, entries))
 
+    def behind(self) -> bool:
+        """See the port."""
+        return self._committer.behind
+
     async def find_answer(self, tenant: str, cache_key: str, now: Instant) -> CachedAnswer | None:
         """See the port."""
         return self._answers.of_cache_key(tenant, cache_key, now)

@@ -1,0 +1,203 @@
+"""Before the door: how many requests begin in a turn of the loop, and who is sent away when they come faster than that.
+
+A turn of the loop reads every socket on which something has come, and then does the work of all that was read. Without
+a bound a flood makes the turn as long as the flood is, and what is inside already (an answer that came, a commit that
+is done) waits for all of it. So, of the requests whose key is known:
+
+1. In one turn `turn_max` go on at the most. The others wait on the step, and tenants take turns: who sends little goes
+   on with the next turn, whatever others have there.
+2. Nobody waits longer than `wait_s`. At most `waiting_max` wait; when there is no room, the tenant with the most there
+   loses its oldest.
+3. While turns are long, whoever would find no room at the door does not go there: it is sent away here, which costs a
+   fifth. Turns are long when none of the last `wait_s` was shorter than `turn_s`: CoDel's judgement of a queue, the
+   shortest delay of an interval against a target (Nichols and Jacobson, *Controlling Queue Delay*, ACM Queue 2012),
+   of the loop. One short turn ends it.
+4. While the store is behind with what nobody waits for, nobody goes on: whoever is turned away later leaves a record
+   there.
+5. A shed here is before governance: a reply and a count, and no record. As long as turns have been long is how long
+   they are expected to stay so: that is Retry-After.
+
+`Lines` and `Lateness` are told the time and decide; `Doorstep` has the clock and is called once a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from terraflow.ports.runtime import Clock
+
+RETRY_AFTER_MAX_S = 60
+"""More than a minute is ignored by the vendors' libraries."""
+
+
+class StepRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of rules 1 to 3. A request costs some 0.3 ms until it first waits for something: a turn of 8 is short
+    beside a model's call. In a flood a whole processor makes turns of 1 to 5 ms."""
+
+    turn_max: int = 8
+    waiting_max: int = 1024
+    wait_s: float = 0.1
+    turn_s: float = 0.01
+
+
+class Waiting:
+    """One request on the step, since an instant. `goes_on` is None while it waits; `wake` belongs to whoever waits."""
+
+    __slots__ = ("goes_on", "since", "tenant", "wake")
+
+    def __init__(self, tenant: str, since: float) -> None:
+        self.tenant = tenant
+        self.since = since
+        self.goes_on: bool | None = None
+        self.wake: Any = None
+
+
+class Lines:
+    """Who waits, by tenant; the first line's turn is next. Instants are monotonic seconds."""
+
+    def __init__(self, rule: StepRule) -> None:
+        self.waiting = 0
+        self._rule = rule
+        self._lines: OrderedDict[str, deque[Waiting]] = OrderedDict()
+
+    def join(self, tenant: str, now: float) -> tuple[Waiting, Waiting | None]:
+        """A request waits; and who, if anybody, has to go for it."""
+        gone = None
+        if self.waiting >= self._rule.waiting_max:
+            gone = self._take(max(self._lines, key=lambda name: len(self._lines[name])), goes_on=False)
+        newcomer = Waiting(tenant, now)
+        self._lines.setdefault(tenant, deque()).append(newcomer)
+        self.waiting += 1
+        return newcomer, gone
+
+    def go_on(self) -> list[Waiting]:
+        """As many as go on in one turn."""
+        going: list[Waiting] = []
+        while self.waiting and len(going) < self._rule.turn_max:
+            tenant = next(iter(self._lines))
+            self._lines.move_to_end(tenant)
+            going.append(self._take(tenant, goes_on=True))
+        return going
+
+    def too_late(self, now: float) -> list[Waiting]:
+        """Those that have waited for too long."""
+        late: list[Waiting] = []
+        for tenant, line in list(self._lines.items()):
+            while line and now - line[0].since > self._rule.wait_s:
+                late.append(self._take(tenant, goes_on=False))
+        return late
+
+    def withdraw(self, one: Waiting) -> None:
+        """It waits no more. Idempotent."""
+        if one.goes_on is None:
+            self._lines[one.tenant].remove(one)
+            one.goes_on = False
+            self._left(one.tenant)
+
+    def _take(self, tenant: str, *, goes_on: bool) -> Waiting:
+        oldest = self._lines[tenant].popleft()
+        oldest.goes_on = goes_on
+        self._left(tenant)
+        return oldest
+
+    def _left(self, tenant: str) -> None:
+        self.waiting -= 1
+        if not self._lines[tenant]:
+            del self._lines[tenant]
+
+
+class Lateness:
+    """Whether turns are long, and since when. Instants are monotonic seconds."""
+
+    def __init__(self, rule: StepRule) -> None:
+        self.any = False
+        self._rule = rule
+        self._since = 0.0
+        self._until = 0.0
+
+    def turn(self, begun: float, ended: float) -> None:
+        """A turn of the loop, or the part of it that could be seen."""
+        long = ended - begun > self._rule.turn_s
+        if long and not (self.any and begun - self._until < self._rule.wait_s):
+            self._since = begun
+        self.any, self._until = long, ended
+
+    def lasts(self, now: float) -> bool:
+        """Whether every turn of the last `wait_s` was long."""
+        return self.any and self._until - self._since > self._rule.wait_s and now - self._until < self._rule.wait_s
+
+    def retry_after_s(self, now: float) -> int:
+        """Whole seconds, by rule 5."""
+        return max(1, min(RETRY_AFTER_MAX_S, math.ceil(now - self._since))) if self.lasts(now) else 1
+
+
+class Doorstep:
+    """The step of one process, on its loop. `behind` is rule 4's question of the store, `full` rule 3's of the door."""
+
+    def __init__(
+        self, rule: StepRule, clock: Clock, *, behind: Callable[[], bool], full: Callable[[str], bool]
+    ) -> None:
+        self._lines = Lines(rule)
+        self._late = Lateness(rule)
+        self._turn_max = rule.turn_max
+        self._clock = clock
+        self._behind = behind
+        self._full = full
+        self._begun = 0
+        self._woken = 0
+        self._armed_at: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests on the step now, whoever they are of."""
+        return self._lines.waiting
+
+    async def pass_over(self, tenant: str) -> int | None:
+        """Return when a request of this tenant may go on: None. Or it is shed: the seconds of its Retry-After."""
+        if self._armed_at is None:
+            self._arm()
+        if self._behind() or (self._late.any and self._late.lasts(self._clock.monotonic()) and self._full(tenant)):
+            return self._late.retry_after_s(self._clock.monotonic())
+        if self._begun < self._turn_max and not self._lines.waiting:
+            self._begun += 1
+            return None
+        one, gone = self._lines.join(tenant, self._clock.monotonic())
+        if gone is not None:
+            self._wake((gone,))
+        one.wake = asyncio.get_running_loop().create_future()
+        try:
+            await one.wake
+        finally:
+            self._lines.withdraw(one)
+        return None if one.goes_on else self._late.retry_after_s(self._clock.monotonic())
+
+    def _arm(self) -> None:
+        self._armed_at = self._clock.monotonic()
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Another turn of the loop has begun. Those that were woken in the last one begin in this one."""
+        now, armed_at = self._clock.monotonic(), self._armed_at
+        assert armed_at is not None
+        self._late.turn(armed_at, now)
+        self._armed_at = None
+        self._begun, self._woken = self._woken, 0
+        if self._lines.waiting:
+            going = self._lines.go_on()
+            self._woken = len(going)
+            self._wake(going)
+            self._wake(self._lines.too_late(now))
+        if self._begun or self._woken or self._lines.waiting:
+            self._arm()
+
+    @staticmethod
+    def _wake(moved: Sequence[Waiting]) -> None:
+        for one in moved:
+            if not one.wake.done():
+                one.wake.set_result(None)
