@@ -16,7 +16,7 @@ from tests.harness import bundle
 from tests.harness.bundle import purpose, remote
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
-from tests.harness.upstreams import DONE, END, USED, Upstreams, answer, completion, flow, says, text
+from tests.harness.upstreams import DONE, END, USED, Upstreams, answer, chunk, completion, flow, says, text
 from tests.harness.vendor_clients import ASKED, PARAMETERS, POOR, Total, Wire, scripted, weather_call
 from tests.providers.vendor import Vendor
 
@@ -91,11 +91,24 @@ def test_a_streamed_answer_with_usage(client: openai.OpenAI, vendor: Vendor) -> 
     assert last.usage is not None and (last.usage.prompt_tokens, last.usage.completion_tokens) == (10, 5)
 
 
+def test_each_choice_of_a_stream_begins_with_its_role_whatever_the_engine_leaves_out(
+    client: openai.OpenAI, vendor: Vendor
+) -> None:
+    first, second = ({"index": index, "delta": {"content": "a"}, "finish_reason": None} for index in (0, 1))
+    named = second | {"delta": {"role": "assistant", "content": "b"}}
+    last = [choice | {"delta": {}, "finish_reason": "stop"} for choice in (first, second)]
+    sent = [chunk({}, choices=choices) for choices in ([first], [first, named], last)]
+    vendor.replies[:] = [flow(*sent, USED, DONE)]
+    stream = client.chat.completions.create(model="plain", messages=ASKED, stream=True, n=2)
+    heard = [(choice.index, choice.delta.role) for each in stream for choice in each.choices]
+    assert heard == [(0, "assistant"), (0, None), (1, "assistant"), (0, None), (1, None)]
+
+
 def test_the_streaming_helper_puts_an_answer_together(client: openai.OpenAI, vendor: Vendor) -> None:
     vendor.replies[:] = [flow(text("Certain"), text("ly."), END, USED, DONE)]
     with client.chat.completions.stream(model="plain", messages=ASKED) as stream:
         final = stream.get_final_completion()
-    assert final.choices[0].message.content == "Certainly."
+    assert (final.choices[0].message.role, final.choices[0].message.content) == ("assistant", "Certainly.")
 
 
 def test_tools_called_in_parallel_and_their_results(client: openai.OpenAI, vendor: Vendor) -> None:

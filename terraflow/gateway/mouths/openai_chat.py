@@ -3,6 +3,8 @@
 1. Fields that route, stream or bound the answer are read and taken out of the document; every other field, known or
    not, stays in it and travels on, or is refused by the provider's adapter.
 2. The `model` of an answer is the capability that gave it; `id` is made of the request id.
+3. The first chunk of each choice has a role, as OpenAI's has: some engines leave it out, and clients that put an answer
+   together take it from there.
 """
 
 from __future__ import annotations
@@ -121,18 +123,25 @@ class ChunkWriter:
         }
         self._include_usage = request.include_usage
         self._extras: dict[str, Any] = {}
+        self._begun: set[int] = set()
 
     def event(self, chunk: Chunk) -> bytes:
         """One event, empty when the chunk holds nothing for the caller (usage that nobody asked for)."""
         if not chunk.choices:
             return b""
-        body: dict[str, Any] = {**self._envelope, "choices": chunk.choices}
+        choices = [c if c["index"] in self._begun else self._opened(c) for c in chunk.choices]
+        body: dict[str, Any] = {**self._envelope, "choices": choices}
         if chunk.extras:
             self._extras = chunk.extras
             body.update(chunk.extras)
         if self._include_usage:
             body["usage"] = None
         return b"data: " + _encode(body) + b"\n\n"
+
+    def _opened(self, choice: dict[str, Any]) -> dict[str, Any]:
+        self._begun.add(choice["index"])
+        delta = choice["delta"]
+        return choice if delta.get("role") else choice | {"delta": delta | {"role": "assistant"}}
 
     def ending(self, usage: Usage) -> bytes:
         """What follows the last chunk of a whole answer: usage for callers that asked, then the end mark. Clients take
@@ -151,6 +160,7 @@ def error_event(body: bytes) -> bytes:
 def whole_as_chunks(answer: Answer) -> list[Chunk]:
     """A collected answer as the chunks of a stream: the content in one delta a choice, then the finish reasons."""
     chunks = []
+    begun: Usage | None = msgspec.structs.replace(answer.usage, output=0, reasoning=0, audio_output=0)
     for choice in answer.choices:
         delta = {key: value for key, value in choice["message"].items() if value is not None}
         if "tool_calls" in delta:
@@ -158,7 +168,8 @@ def whole_as_chunks(answer: Answer) -> list[Chunk]:
         opened: dict[str, Any] = {"index": choice["index"], "delta": delta, "finish_reason": None}
         if choice.get("logprobs") is not None:
             opened["logprobs"] = choice["logprobs"]
-        chunks.append(Chunk(choices=[opened], extras=answer.extras))
+        chunks.append(Chunk(choices=[opened], extras=answer.extras, begun=begun))
+        begun = None
     ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in answer.choices]
     chunks.append(Chunk(choices=ended, extras=answer.extras, stop_sequence=answer.stop_sequence))
     return chunks
