@@ -24,6 +24,7 @@ WHOLE = "".join(SAID)
 STREAMED = {"pieces": list(SAID), "used": USAGE["total_tokens"]}
 WITH_TOOLS = {"said": "".join(AFTER_TOOLS), "called": [{"city": "Pune"}]}
 CALLED = {"name": "weather", "given": {"city": "Pune"}}
+BATCHES = {"cancelled": True, "newest": True, "deleted": True, "gone": "NotFoundError"}
 REFUSED = {"kind": "RateLimitError", "status": 429, "code": Governed.BUDGET_EXHAUSTED}
 
 
@@ -38,7 +39,7 @@ def site(launch_shared: Launch, vendor: Vendor, tmp_path_factory: pytest.TempPat
     model = remote("engine", vendor.port)
     return launch_shared(
         bundle.document(
-            purpose("work", model, tools=["weather", "Total", "PartialTotal"]),
+            purpose("work", model, tools=["weather", "Total", "PartialTotal", "IterableTotal"]),
             purpose("extract", model, output={"requested_schema": True}),
             purpose("night", model, priority=3),
             purpose("poor", model, tools=["Total"]),
@@ -76,8 +77,9 @@ def asked(vendor: Vendor) -> Asked:
     return Asked(vendor)
 
 
-@pytest.mark.parametrize(("script", "kinds"), [("openai.mjs", "pPttTsp"), ("anthropic.mjs", "pPttTs")])
+@pytest.mark.parametrize(("script", "kinds"), [("openai.mjs", "pPttTsSp"), ("anthropic.mjs", "pPttTsS")])
 def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked: Asked) -> None:
+    """Behind what each asks stand the items of the batches, of which the cancelled one runs as many as it had begun."""
     parts = heard(node(script), site)
     assert parts["plain"]["said"] == WHOLE
     assert parts["plain"]["id"] == parts["plain"]["header"]
@@ -85,30 +87,35 @@ def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked
     assert parts["streamed"] == STREAMED
     assert parts["tools"] == WITH_TOOLS
     assert parts["toolsStreamed"] == CALLED
-    assert parts["structured"] == TOTAL
+    assert parts["structured"] == parts["structuredStreamed"] == TOTAL
     assert parts["refused"] == REFUSED
     assert {"extract", "poor", "work"} <= set(parts["models"])
     assert parts.get("counted", 1) > 0
     assert parts.get("batch") == ({"custom_id": "first", "said": WHOLE} if script == "openai.mjs" else None)
-    assert asked.kinds == kinds
+    assert parts.get("batches") == (BATCHES if script == "openai.mjs" else None)
+    assert asked.kinds.startswith(kinds)
+    assert set(asked.kinds[len(kinds) :]) <= {"p"}
 
 
-@pytest.mark.parametrize("vendors", ["openai", "anthropic"])
-def test_langchain(vendors: str, site: Site, asked: Asked) -> None:
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "pPttTSsts"), ("anthropic", "pPttTSst")])
+def test_langchain(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
+    """Over Anthropic's client it has no mode of mere JSON."""
     parts: dict[str, Any] = heard(python("through_langchain.py", vendors), site)
     assert parts == {
         "plain": WHOLE,
         "streamed": STREAMED,
         "tools": WITH_TOOLS,
         "toolsStreamed": CALLED,
+        "structuredStreamed": TOTAL,
         "structured": TOTAL,
         "structuredByFunction": TOTAL,
+        "structuredAsJson": TOTAL if vendors == "openai" else None,
         "refused": REFUSED,
     }
-    assert asked.kinds == "pPttTst"
+    assert asked.kinds == kinds
 
 
-@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTs"), ("anthropic", "ptTp")])
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTTs"), ("anthropic", "ptTTp")])
 def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
     """Over Anthropic's client it asks for a schema in words."""
     parts = heard(python("through_instructor.py", vendors), site)
@@ -116,6 +123,7 @@ def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
         "plain": WHOLE,
         "structuredByFunction": TOTAL,
         "structuredStreamed": TOTAL,
+        "several": [TOTAL, TOTAL],
         "structured": TOTAL,
         "refused": REFUSED,
     }

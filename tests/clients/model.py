@@ -19,7 +19,7 @@ Json = dict[str, Any]
 SAID = ("Certain", "ly.")
 AFTER_TOOLS = ("Warm ", "there.")
 TOTAL: Json = {"total": 5, "items": ["a", "b"]}
-ARGUMENTS: dict[str, Json] = {"weather": {"city": "Pune"}}
+ARGUMENTS: dict[str, Json] = {"weather": {"city": "Pune"}, "IterableTotal": {"tasks": [TOTAL, TOTAL]}}
 
 
 async def engine(writer: asyncio.StreamWriter, request: Request) -> None:

@@ -41,6 +41,12 @@ async function structured() {
   return answer.parsed_output;
 }
 
+async function structuredStreamed() {
+  const format = zodOutputFormat(Total);
+  const stream = client.messages.stream({ ...asked, output_config: { format } });
+  return (await stream.finalMessage()).parsed_output;
+}
+
 async function refused() {
   try {
     await client.messages.create({ ...asked, model: "poor" });
@@ -60,7 +66,7 @@ async function counted() {
   return input_tokens;
 }
 
-const parts = { plain, streamed, tools, toolsStreamed, structured, refused, models, counted };
+const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, refused, models, counted };
 const heard = {};
 for (const [name, part] of Object.entries(parts)) heard[name] = await part();
 console.log(JSON.stringify(heard));

@@ -62,20 +62,47 @@ async function models() {
   return ids;
 }
 
+async function ended(made) {
+  while (!["completed", "cancelled"].includes(made.status)) {
+    await new Promise((done) => setTimeout(done, 50));
+    made = await client.batches.retrieve(made.id);
+  }
+  return made;
+}
+
 async function batch() {
   const url = "/v1/chat/completions";
   const line = { custom_id: "first", method: "POST", url, body: { model: "night", messages } };
   const file = await client.files.create({ file: await toFile(Buffer.from(JSON.stringify(line)), "asked.jsonl"), purpose: "batch" });
-  let made = await client.batches.create({ input_file_id: file.id, endpoint: url, completion_window: "24h" });
-  while (made.status !== "completed") {
-    await new Promise((done) => setTimeout(done, 50));
-    made = await client.batches.retrieve(made.id);
-  }
+  const made = await ended(await client.batches.create({ input_file_id: file.id, endpoint: url, completion_window: "24h" }));
   const { custom_id, response } = JSON.parse(await (await client.files.content(made.output_file_id)).text());
   return { custom_id, said: response.body.choices[0].message.content };
 }
 
-const parts = { plain, streamed, tools, toolsStreamed, structured, refused, models, batch };
+async function structuredStreamed() {
+  const format = zodResponseFormat(Total, "total");
+  const stream = client.chat.completions.stream({ model: "work", messages, response_format: format });
+  return (await stream.finalChatCompletion()).choices[0].message.parsed;
+}
+
+async function batches() {
+  const url = "/v1/chat/completions";
+  const line = (custom_id) => JSON.stringify({ custom_id, method: "POST", url, body: { model: "night", messages } });
+  const content = Buffer.from([1, 2, 3].map((row) => line(`row ${row}`)).join("\n"));
+  const file = await client.files.create({ file: await toFile(content, "asked.jsonl"), purpose: "batch" });
+  const made = await client.batches.create({ input_file_id: file.id, endpoint: url, completion_window: "24h" });
+  const again = await client.batches.create({ input_file_id: file.id, endpoint: url, completion_window: "24h" });
+  const { status } = await client.batches.cancel(again.id);
+  const listed = [];
+  for await (const each of client.batches.list({ limit: 1 })) listed.push(each.id);
+  const { deleted } = await client.files.delete(file.id);
+  const gone = await client.files.retrieve(file.id).catch((error) => error.constructor.name);
+  const cancelled = ["cancelling", "cancelled", "completed"].includes(status);
+  for (const each of [made, again]) await ended(each);
+  return { cancelled, newest: listed.slice(0, 2).join() === [again.id, made.id].join(), deleted, gone };
+}
+
+const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, refused, models, batch, batches };
 const heard = {};
 for (const [name, part] of Object.entries(parts)) heard[name] = await part();
 console.log(JSON.stringify(heard));

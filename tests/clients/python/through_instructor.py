@@ -51,6 +51,12 @@ def streamed() -> Any:
     return grown[-1].model_dump()
 
 
+def several() -> Any:
+    """Objects one by one, as the answer comes."""
+    each = client(instructor.Mode.TOOLS).create_iterable
+    return [one.model_dump() for one in each(model="work", max_tokens=50, messages=ASKED, response_model=Total)]
+
+
 def refused() -> Any:
     """The error of a spent budget."""
     try:
@@ -66,6 +72,7 @@ PARTS = {
     "plain": plain,
     "structuredByFunction": lambda: asked(instructor.Mode.TOOLS, "work"),
     "structuredStreamed": streamed,
+    "several": several,
     "structured": lambda: asked(instructor.Mode.JSON_SCHEMA, "extract"),
     "refused": refused,
 }

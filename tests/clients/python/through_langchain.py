@@ -78,6 +78,19 @@ def structured() -> Any:
     return model("extract").with_structured_output(Total, method="json_schema").invoke(ASKED).model_dump()
 
 
+def structured_streamed() -> Any:
+    """The last of the objects that grow while the answer comes."""
+    *_, last = model("work").with_structured_output(Total, method="json_schema").stream(ASKED)
+    return last.model_dump()
+
+
+def structured_as_json() -> Any:
+    """An object of a class, which the model is told of in the question alone."""
+    if sys.argv[1] != "openai":
+        return None
+    return model("work").with_structured_output(Total, method="json_mode").invoke(ASKED).model_dump()
+
+
 def structured_by_function() -> Any:
     """An object of a class, by a function that the model is made to call."""
     return model("work").with_structured_output(Total, method="function_calling").invoke(ASKED).model_dump()
@@ -101,8 +114,10 @@ PARTS = {
     "streamed": streamed,
     "tools": tools,
     "toolsStreamed": tools_streamed,
+    "structuredStreamed": structured_streamed,
     "structured": structured,
     "structuredByFunction": structured_by_function,
+    "structuredAsJson": structured_as_json,
     "refused": refused,
 }
 print(json.dumps({name: part() for name, part in PARTS.items()}))
