@@ -80,6 +80,8 @@ def _capability(plane: Plane, capability: Capability) -> Iterator[Gauge]:
     slots = plane.capacity.slots(capability.id, capability.in_flight_max)
     said = "0 while a capability rests after its provider's faults, else 1"
     yield Gauge("terraflow_capability_healthy", f"{said}; {_FIRST}", healthy, named)
+    rests = plane.health.rests(capability.id)
+    yield Count("terraflow_capability_rests", f"How often it has begun to rest; {_FIRST}", rests, named)
     yield Gauge("terraflow_capability_calls", f"Calls of a capability in flight; {_FIRST}", slots.taken, named)
     yield Gauge("terraflow_capability_calls_waiting", f"Calls that wait for one to end; {_FIRST}", slots.waiting, named)
     yield Gauge("terraflow_capability_calls_limit", f"How many may be in flight now; {_FIRST}", slots.limit, named)

@@ -31,6 +31,9 @@ class _State(msgspec.Struct):
     asked_until: float = 0.0
     probing_since: float | None = None
 
+    def rests(self, now: float) -> bool:
+        return now < self.rests_until or now < self.asked_until
+
 
 class Health:
     """The health of one process's capabilities; instants are monotonic seconds."""
@@ -38,6 +41,11 @@ class Health:
     def __init__(self, rule: HealthRule) -> None:
         self._rule = rule
         self._states: dict[str, _State] = {}
+        self._rests: dict[str, int] = {}
+
+    def rests(self, capability: str) -> int:
+        """How often it has begun to rest."""
+        return self._rests.get(capability, 0)
 
     def healthy(self, capability: str, now: float) -> bool:
         """Whether a call may be planned on it now."""
@@ -83,14 +91,21 @@ class Health:
             if len(self._states) >= CAPABILITIES_MAX:
                 del self._states[next(iter(self._states))]
             state = self._states[capability] = _State()
+        rested = state.rests(now)
         if retry_after_s is not None:
             state.asked_until = max(state.asked_until, now + min(retry_after_s, self._rule.retry_after_max_s))
-        if began < state.rests_until:
-            return
-        state.faults += 1
-        state.probing_since = None
-        if state.faults >= self._rule.faults_max:
-            state.rests_until = now + self._rule.rest_s
+        if began >= state.rests_until:
+            state.faults += 1
+            state.probing_since = None
+            if state.faults >= self._rule.faults_max:
+                state.rests_until = now + self._rule.rest_s
+        if state.rests(now) and not rested:
+            self._count_rest(capability)
+
+    def _count_rest(self, capability: str) -> None:
+        if capability not in self._rests and len(self._rests) >= CAPABILITIES_MAX:
+            del self._rests[next(iter(self._rests))]
+        self._rests[capability] = self.rests(capability) + 1
 
     def abandoned(self, capability: str, began: float) -> None:
         """A call that began then ended without telling anything: its caller left, or its deadline was short."""

@@ -136,7 +136,7 @@ def test_the_state_of_the_plane(site: Site) -> None:
     assert found["terraflow_evidence_damaged_logs", NONE] == 0
     assert 0 <= found["terraflow_evidence_lag_seconds", NONE] < 10
     two = frozenset({("capability", "two")})
-    assert found["terraflow_capability_healthy", two] == 1
+    assert (found["terraflow_capability_healthy", two], found["terraflow_capability_rests_total", two]) == (1, 0)
     assert found["terraflow_capability_calls", two] == found["terraflow_capability_calls_waiting", two] == 0
     assert found["terraflow_capability_calls_limit", two] == found["terraflow_capability_calls_limit_max", two] == 256
     assert found["terraflow_connections_open", NONE] >= 1

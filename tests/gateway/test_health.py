@@ -134,3 +134,26 @@ def test_a_probe_that_takes_long_lets_another_beside_it() -> None:
     health.began("m", 10.0)
     assert not health.healthy("m", 19.9)
     assert health.healthy("m", 20.0)
+
+
+def test_rests_are_counted_when_they_begin() -> None:
+    health = Health(RULE)
+    assert health.rests("m") == 0
+    sick(health)
+    health.failed("m", 0, 1.0, None)
+    health.failed("m", 0, 1.0, 30.0)
+    assert health.rests("m") == 1, "what fails during a rest begins none"
+    health.began("m", 40.0)
+    health.failed("m", 40.0, 40.0, None)
+    assert health.rests("m") == 2
+    health.succeeded("m", 60.0, 60.0)
+    assert health.rests("m") == 2
+    health.failed("m", 61.0, 61.0, 5.0)
+    assert health.rests("m") == 3, "the provider asked for it"
+
+
+def test_rests_of_few_capabilities_are_remembered() -> None:
+    health = Health(HealthRule(faults_max=1))
+    for number in range(CAPABILITIES_MAX + 1):
+        health.failed(f"m{number}", 0, 0, None)
+    assert (health.rests("m0"), health.rests("m1"), health.rests(f"m{CAPABILITIES_MAX}")) == (0, 1, 1)
