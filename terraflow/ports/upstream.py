@@ -193,13 +193,15 @@ class Chunk(msgspec.Struct, kw_only=True):
     """A piece of a streamed answer. `choices` are OpenAI chunk choices: `index`, `delta`, `finish_reason`, …
 
     The vendor's usage comes as a chunk with `usage` set and usually no choices; a later one replaces an earlier
-    one. A stream whose vendor names no usage has none. `stop_sequence` comes with the finish reason.
+    one. A stream whose vendor names no usage has none. `stop_sequence` comes with the finish reason. `begun` comes with
+    the first chunk, of a vendor that counts the input before it answers: to be shown, not to be paid by.
     """
 
     choices: list[dict[str, Any]]
     usage: Usage | None = None
     extras: dict[str, Any] = {}
     stop_sequence: str | None = None
+    begun: Usage | None = None
 
 
 class Provider(Protocol):

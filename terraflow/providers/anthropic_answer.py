@@ -7,7 +7,8 @@
    events are mixed. What a block's start already holds is sent like a delta; a call without arguments has `{}`.
 3. Where citations were asked for, `text_blocks` has the text once more, in the blocks in which it came, with their
    citations. In a stream a block follows its text, like one of thinking.
-4. Usage is told once, with the finish: before it Anthropic's output count is a placeholder.
+4. Usage is told once, with the finish: before it Anthropic's output count is a placeholder, and what the start says is
+   `begun` alone.
 5. Where blocks do not come in the usual order, `block_order` says how they came (`core.block_order`); in a stream it
    comes with the finish.
 6. Events out of order, for blocks that are not open, or after the end, are MALFORMED.
@@ -171,7 +172,9 @@ class EventTranslator:
             case wire.MessageStart(message=message):
                 self._begun = message.usage
                 self._extras = _extras(message.usage)
-                return self._say({"role": "assistant", "content": ""})
+                chunk = self._say({"role": "assistant", "content": ""})
+                chunk.begun = wire.usage_of(message.usage)
+                return chunk
             case wire.MessageDelta(delta=ended, usage=usage):
                 return self._end(ended, usage)
             case wire.MessageStop():

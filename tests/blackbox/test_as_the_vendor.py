@@ -252,18 +252,22 @@ def _known(value: Any) -> Any:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message(name: str, stream: bool, site: Site, claude: Vendor) -> None:
     claude.replies[:] = [_events(name) if stream else says(200, _message(name))]
-    heard = []
+    heard, began = [], []
     bases = (f"http://127.0.0.1:{claude.port}", site.plane.base_url.removesuffix("/v1"))
     for base in bases:
         with anthropic.Anthropic(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client:
             if stream:
                 with client.messages.stream(model="thinks", **ASKED) as streamed:
+                    first = next(iter(streamed))
+                    assert first.type == "message_start"
+                    began.append(_known(first.message.usage.model_dump(mode="json")))
                     told: anthropic.types.Message = streamed.get_final_message()
             else:
                 told = client.messages.create(model="thinks", **ASKED)
         heard.append(_known(told.model_dump(mode="json", warnings=False)))
     assert heard[1] == heard[0]
     assert heard[0]["usage"] == SPENT | {"service_tier": "standard"}
+    assert not stream or began[0] == began[1] == heard[0]["usage"] | {"output_tokens": 1}
 
 
 @pytest.mark.parametrize("name", COMPLETIONS)

@@ -9,7 +9,8 @@ and its stop, then `message_delta` and `message_stop`.
 3. A block of `thinking_blocks` ends the thought that it is the whole of: its signature goes out as a delta. One whose
    text was not streamed goes out whole.
 4. So does a block of `text_blocks` with a text, whose citations go out as deltas.
-5. Usage is known at the end, and stands in `message_delta`; that of `message_start` is zero.
+5. Usage is known at the end, and stands in `message_delta`. That of `message_start` is what the vendor said of the
+   input before it answered, else zero: some clients look for the input there alone.
 6. A `ping` follows `message_start`, as Anthropic's does. The heartbeat of a silent stream is a comment: it may come
    before `message_start`, and nothing but that may be the first event.
 """
@@ -96,7 +97,7 @@ class EventWriter:
         """The events of a chunk, empty when it holds nothing that may go yet."""
         out = self._out = []
         if not self._started:
-            self._start(chunk.extras)
+            self._start(chunk.extras, chunk.begun or Usage())
         for choice in chunk.choices:
             delta = choice.get("delta")
             if delta:
@@ -112,7 +113,7 @@ class EventWriter:
         """What follows the last chunk of a whole answer."""
         self._out = []
         if not self._started:
-            self._start({})
+            self._start({}, Usage())
         self._flush(everything=True)
         ended = {
             "stop_reason": stop_of(self._finish, self._stop_sequence, refused=self._refused),
@@ -122,7 +123,7 @@ class EventWriter:
         self._say("message_stop", {})
         return b"".join(self._out)
 
-    def _start(self, extras: Json) -> None:
+    def _start(self, extras: Json, begun: Usage) -> None:
         self._started = True
         message: Json = {
             "id": self._id,
@@ -132,7 +133,7 @@ class EventWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": usage_object(Usage()) | tier_of(extras),
+            "usage": usage_object(begun) | tier_of(extras),
         }
         self._say("message_start", {"message": message})
         self._out.append(_PING)
