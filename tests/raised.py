@@ -2,7 +2,8 @@
 API: `tests/raised_at.json`, by place and code (`tools/occurrences.py`).
 
 1. A test takes the fixture `raised` and hands it what came over the wire. It returns the code and fails the test
-   when header and body disagree, when the code is none of its surface, or when the status is not the registry's.
+   when header and body disagree, when the code is none of its surface, when the status is not the registry's, or when
+   the response has not all that one of its kind carries (`tests/harness/promised.py`).
 2. Only a green session of the whole suite writes, and replaces the files, so that an entry goes with its test. Any
    other cannot know what the tests that it left out would have seen.
 3. Of several tests that saw a code, the file names the one whose id sorts first; it changes only with the suite.
@@ -11,12 +12,13 @@ API: `tests/raised_at.json`, by place and code (`tools/occurrences.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from terraflow.core.reasons import Code, Console, Governed, Kind, Lookup, ModelApi, Render, reason
+from tests.harness.promised import check_response
 from tools.occurrences import place_of
 from tools.reasons_check import RAISED_AT, RAISED_BY
 
@@ -32,6 +34,8 @@ OF_A_BUNDLE = ("models", "batches")
 """Places outside of governance that need a bundle in force."""
 
 Sightings = dict[str, str]
+Check = Callable[[int, Mapping[str, str], bytes, str, Code], None]
+"""Fails for a response, in its parts, that lacks something of its kind."""
 SEEN = pytest.StashKey[Sightings]()
 SEEN_AT = pytest.StashKey[Sightings]()
 DESELECTED = pytest.StashKey[list[pytest.Item]]()
@@ -40,7 +44,8 @@ DESELECTED = pytest.StashKey[list[pytest.Item]]()
 class Raised:
     """What one test saw."""
 
-    def __init__(self, test: str, seen: Sightings, seen_at: Sightings) -> None:
+    def __init__(self, test: str, seen: Sightings, seen_at: Sightings, check: Check = check_response) -> None:
+        self._check = check
         self._test = test
         self._seen = seen
         self._seen_at = seen_at
@@ -50,24 +55,33 @@ class Raised:
         path = getattr(response.url, "path", str(response.url))
         return self.wire(response.status_code, response.headers, response.content, path)
 
-    def wire(self, status: int, headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
+    def wire(self, status: int, headers: Mapping[str, str], body: bytes, path: str) -> Code:
         """Records the code of an HTTP response in its parts; `headers` has lower-case names or ignores case."""
+        code = self._allowed(status, headers, body, path)
+        if not path.startswith("/api/"):
+            self._check(status, headers, body, path, code)
+        return self._seen_there(code, path)
+
+    def item(self, response: Mapping[str, Any]) -> Code:
+        """Records the code of a batch's item: the `response` of its line of results."""
+        body = json.dumps(response["body"]).encode()
+        return self._seen_there(self._allowed(response["status_code"], {}, body, "item"), "item")
+
+    def _allowed(self, status: int, headers: Mapping[str, str], body: bytes, path: str) -> Code:
         code = code_of(headers, body, path)
         row = reason(code)
         assert row.kind is not Kind.RECORDED_ONLY, f"{code} is never the code of a response"
         if code is not Governed.IDEMPOTENCY_REPLAY:
             allowed = {row.status, row.second.status if row.second else row.status}
             assert status in allowed, f"{code} came with {status}, the registry says {allowed}"
+        return code
+
+    def _seen_there(self, code: Code, path: str) -> Code:
         place = place_of(path)
         if place is not None:
             name = f"{place} {code}"
             self._seen_at[name] = min(self._test, self._seen_at.get(name, self._test))
         return self._record(code)
-
-    def item(self, response: Mapping[str, Any]) -> Code:
-        """Records the code of a batch's item: the `response` of its line of results."""
-        body = json.dumps(response["body"]).encode()
-        return self.wire(response["status_code"], {}, body, "item")
 
     def code(self, code: Code, seen: object) -> Code:
         """Records a code that is not a response's own: a route's exclusion, a further reason, a stream's outcome.
@@ -110,7 +124,7 @@ def code_of(headers: Mapping[str, str], body: bytes, path: str = "/v1") -> Code:
     assert isinstance(error, dict) and error.get("code"), "the response carries no reason code"
     if path.startswith("/api/"):
         return Console(error["code"])
-    bundle = (Governed.BUNDLE_INVALID,) if place_of(path) in OF_A_BUNDLE else ()
+    bundle = (Governed.BUNDLE_INVALID, Governed.BUNDLE_EXPIRED) if place_of(path) in OF_A_BUNDLE else ()
     before = [code for code in (*BEFORE_GOVERNANCE, *bundle) if code == error["code"]]
     return before[0] if before else ModelApi(error["code"])
 

@@ -147,7 +147,7 @@ def test_a_checked_answer_is_collected_and_then_streamed(site: Site, checks: Che
     with site.caller.stream("streamed") as streamed:
         events = streamed.rest()
     headers = streamed.response.headers
-    code = checks.raised.wire(200, headers, b"")
+    code = checks.raised.wire(200, headers, b"", streamed.response.url.path)
     assert code is Governed.VALIDATION_REPAIRED
     assert headers["x-terraflow-cost-usd"] == usd(2 * COST)
     assert content_of(events) == GOOD
@@ -287,7 +287,7 @@ def test_a_cached_answer_is_streamed_to_whoever_asks_for_a_stream(site: Site, ve
     with site.caller.stream("cached", "stream me") as streamed:
         events = streamed.rest()
     assert content_of(events) == "Both ways."
-    assert checks.raised.wire(200, streamed.response.headers, b"") is Governed.CACHE_HIT
+    assert checks.raised.wire(200, streamed.response.headers, b"", streamed.response.url.path) is Governed.CACHE_HIT
     checks.outcome(site.caller, streamed.request_id, Governed.CACHE_HIT, cost=0)
 
 

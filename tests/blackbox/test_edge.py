@@ -57,7 +57,7 @@ def test_no_key_that_this_plane_accepts(credential: dict[str, str], path: str, s
     method = "POST" if path == CHAT else "GET"
     reply = raw_request(site.plane, request_bytes(lines, BODY if path == CHAT else b"", f"/v1{path}", method=method))
     assert reply is not None
-    code = checks.raised.wire(reply.status, reply.headers, reply.body)
+    code = checks.raised.wire(reply.status, reply.headers, reply.body, f"/v1{path}")
     assert code is Governed.APP_UNAUTHENTICATED
     checks.ungoverned_parts(reply.status, reply.headers, json.loads(reply.body), code, None, named=False)
     assert CANARY.encode() not in reply.body
@@ -89,7 +89,7 @@ def test_a_head_that_two_readers_could_read_differently(
     lines = [f"Authorization: Bearer {site.caller.api_key}", *lines]
     reply = raw_request(site.plane, request_bytes(lines, BODY))
     assert reply is not None
-    code = checks.raised.wire(reply.status, reply.headers, reply.body)
+    code = checks.raised.wire(reply.status, reply.headers, reply.body, f"/v1{CHAT}")
     checks.ungoverned_parts(reply.status, reply.headers, json.loads(reply.body), code, field, named=False)
     assert code is ModelApi.INVALID_REQUEST
 
@@ -154,7 +154,7 @@ def test_a_path_that_is_none(path: str, code: ModelApi, site: Site, checks: Chec
     lines = [f"Authorization: Bearer {site.caller.api_key}"]
     reply = raw_request(site.plane, request_bytes(lines, BODY, path))
     assert reply is not None
-    assert checks.raised.wire(reply.status, reply.headers, reply.body) is code
+    assert checks.raised.wire(reply.status, reply.headers, reply.body, path) is code
     field = "path" if code is ModelApi.INVALID_REQUEST else None
     named = code is ModelApi.NOT_FOUND and path.startswith("/v1/")
     checks.ungoverned_parts(reply.status, reply.headers, json.loads(reply.body), code, field, named)
@@ -168,7 +168,7 @@ def test_a_method_that_the_path_does_not_have(method: str, site: Site, checks: C
     if method == "BREW":
         assert reply.status == 400
         return
-    assert checks.raised.wire(reply.status, reply.headers, reply.body) is ModelApi.NOT_FOUND
+    assert checks.raised.wire(reply.status, reply.headers, reply.body, f"/v1{CHAT}") is ModelApi.NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ SIZE = len(BODY)
 LENGTH = b"Content-Length: %d" % SIZE
 CHUNKED = b"Transfer-Encoding: chunked"
 CHUNKS = b"%x\r\n%b\r\n" % (SIZE, BODY)
+PATH = "/v1/chat/completions"
 START = b"POST /v1/chat/completions HTTP/1.1"
 SECOND = b"GET /healthz HTTP/1.1\r\nHost: plane\r\n\r\n"
 
@@ -220,7 +221,7 @@ def told_apart(site: Site) -> Iterator[list[int]]:
 def refused(connection: Connection, raw: bytes, checks: Checks) -> None:
     connection.send(raw, SECOND)
     heard = connection.hear()
-    assert checks.raised.wire(heard.status, heard.headers, heard.body) is ModelApi.INVALID_REQUEST
+    assert checks.raised.wire(heard.status, heard.headers, heard.body, PATH) is ModelApi.INVALID_REQUEST
     assert heard.headers["connection"] == "close"
     assert "server" not in heard.headers
     assert CANARY.encode() not in heard.body
@@ -262,7 +263,7 @@ def test_what_is_clear_where_it_ends_leaves_the_connection_open(
     for _ in range(2):
         connection.send(request(site, (HOST, *lines, LENGTH), BODY, start), SECOND)
         heard = connection.hear()
-        assert checks.raised.wire(heard.status, heard.headers, heard.body) is ModelApi.INVALID_REQUEST
+        assert checks.raised.wire(heard.status, heard.headers, heard.body, PATH) is ModelApi.INVALID_REQUEST
         assert connection.hear().body == b'{"status":"ok"}'
 
 

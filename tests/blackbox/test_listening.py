@@ -83,7 +83,7 @@ def test_a_body_that_does_not_come(launch: Launch, checks: Checks) -> None:
     head = "\r\n".join([f"POST /v1{CHAT} HTTP/1.1", *lines, "", ""]).encode()
     reply = raw_request(site.plane, head + b'{"messages"')
     assert reply is not None
-    assert checks.raised.wire(reply.status, reply.headers, reply.body) is ModelApi.INVALID_REQUEST
+    assert checks.raised.wire(reply.status, reply.headers, reply.body, f"/v1{CHAT}") is ModelApi.INVALID_REQUEST
     with site.connect() as left:
         left.send(head + b'{"messages"')
     assert site.caller.ask().status_code == 200

@@ -324,7 +324,7 @@ def test_a_checked_answer_is_collected_and_then_streamed(caller: Caller, checks:
     whole = checks.answered(caller, caller.ask("repaired"), code, capability="mends", cost=2 * COST)
     with caller.stream("repaired") as streamed:
         events = bodies(streamed)
-    assert checks.raised.wire(200, streamed.response.headers, b"") is code
+    assert checks.raised.wire(200, streamed.response.headers, b"", streamed.response.url.path) is code
     assert [e["type"] for e in events] == EVENTS[:3] + EVENTS[4:]
     assert events[3]["delta"]["text"] == whole["content"][0]["text"] == GOOD
     checks.outcome(caller, streamed.request_id, code, cost=2 * COST)

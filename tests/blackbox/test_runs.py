@@ -10,7 +10,7 @@ from terraflow.core.reasons import ModelApi
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.bundle import purpose, sim
-from tests.harness.caller import body_of, headers_of, raw_request, request_bytes
+from tests.harness.caller import CHAT, body_of, headers_of, raw_request, request_bytes
 from tests.harness.checks import Checks
 
 RUN = "X-TerraFlow-Run-Id"
@@ -89,7 +89,7 @@ def refused(site: Site, checks: Checks, field: str, *lines: str, named: bool = T
     lines = (f"Authorization: Bearer {site.caller.api_key}", *lines)
     reply = raw_request(site.plane, request_bytes(lines, json.dumps(body_of()).encode()))
     assert reply is not None
-    code = checks.raised.wire(reply.status, reply.headers, reply.body)
+    code = checks.raised.wire(reply.status, reply.headers, reply.body, f"/v1{CHAT}")
     assert code is ModelApi.INVALID_REQUEST
     body = json.loads(reply.body)
     checks.ungoverned_parts(reply.status, reply.headers, body, ModelApi.INVALID_REQUEST, field.lower(), named)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import httpx2
@@ -16,12 +15,10 @@ from terraflow.core.reasons import Governed, Kind, ModelApi, reason
 from terraflow.core.types import usd
 from tests.harness.caller import CANARY, Caller, Streamed
 from tests.harness.mouths import CHAT, Mouth, mouth_of
+from tests.harness.promised import FACTS, REQUEST_ID, UNGOVERNED_FACTS
 from tests.raised import Raised
 
 Json = dict[str, Any]
-
-REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
-_FACTS = {"request_id", "reason_code", "reasons", "detail", "details", "capability", "cost_usd"}
 
 
 class Checks:
@@ -59,7 +56,7 @@ class Checks:
         assert headers[mouth.id_header] == headers["x-terraflow-request-id"]
         self._error(mouth, body, response.status_code, code)
         facts: Json = body["terraflow"]
-        assert set(facts) == _FACTS
+        assert set(facts) == FACTS
         assert facts["request_id"] == headers["x-terraflow-request-id"]
         assert facts["reason_code"] == code
         assert facts["reasons"] == [code]
@@ -143,7 +140,7 @@ class Checks:
             mouth.answer(body, response["request_id"], facts["capability"])
         else:
             self._error(mouth, body, response["status_code"], code)
-            assert set(facts) == _FACTS
+            assert set(facts) == FACTS
             assert facts["reasons"] == [code]
         outcome = self.outcome(caller, response["request_id"], code)
         assert facts["cost_usd"] == usd(outcome.get("cost_micro_usd", 0))
@@ -156,7 +153,7 @@ class Checks:
         body, row = response["body"], reason(code)
         assert response["status_code"] == row.status
         self._error(mouth, body, response["status_code"], code, param=field)
-        assert set(body["terraflow"]) == {"request_id", "detail", "details"}
+        assert set(body["terraflow"]) == UNGOVERNED_FACTS
         assert body["terraflow"]["request_id"] == response["request_id"]
 
     def broken(self, caller: Caller, streamed: Streamed, events: list[str], code: Governed, detail: str) -> Json:
@@ -232,7 +229,7 @@ class Checks:
             assert headers[mouth.id_header] == headers["x-terraflow-request-id"]
         self._error(mouth, body, status, code, param=field)
         facts = body["terraflow"]
-        assert set(facts) == {"request_id", "detail", "details"}
+        assert set(facts) == UNGOVERNED_FACTS
         assert facts["request_id"] == headers.get("x-terraflow-request-id")
 
     @staticmethod

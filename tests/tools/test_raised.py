@@ -16,6 +16,14 @@ from tests.raised import Raised, code_of
 from tools.reasons_check import RAISED_AT, RAISED_BY
 
 ROOT = Path(__file__).resolve().parents[2]
+STREAMED = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "x-terraflow-request-id": "req_" + "0" * 32,
+    "request-id": "req_" + "0" * 32,
+    "x-terraflow-reason": "PERMITTED",
+    "x-terraflow-cost-usd": "0.000015",
+    "x-terraflow-capability": "one",
+}
 
 
 def response(
@@ -24,6 +32,14 @@ def response(
     headers = {"X-TerraFlow-Reason": reason} if reason else {}
     request = httpx2.Request("POST", f"http://plane{path}")
     return httpx2.Response(status, headers=headers, content=json.dumps(body).encode(), request=request)
+
+
+def unchecked(*_: object) -> None:
+    """Of these responses only the code and the status are there."""
+
+
+def recorder(test: str, seen: dict[str, str], at: dict[str, str] | None = None) -> Raised:
+    return Raised(test, seen, {} if at is None else at, unchecked)
 
 
 def error(code: str) -> dict[str, object]:
@@ -47,7 +63,7 @@ def error(code: str) -> dict[str, object]:
 )
 def test_a_responses_code_and_surface(met: httpx2.Response, code: Code) -> None:
     seen: dict[str, str] = {}
-    assert Raised("a test", seen, {})(met) is code
+    assert recorder("a test", seen)(met) is code
     assert list(seen.values()) == ["a test"]
 
 
@@ -73,7 +89,7 @@ def test_a_responses_code_and_surface(met: httpx2.Response, code: Code) -> None:
 def test_what_the_registry_does_not_allow_fails_the_test(met: httpx2.Response) -> None:
     seen: dict[str, str] = {}
     with pytest.raises(AssertionError):
-        Raised("a test", seen, {})(met)
+        recorder("a test", seen)(met)
     assert seen == {}
 
 
@@ -84,7 +100,7 @@ def test_a_governed_code_without_its_header_is_not_taken_for_a_model_api_error()
 
 def test_a_recorded_code_must_stand_in_what_came_over_the_wire() -> None:
     seen: dict[str, str] = {}
-    raised = Raised("a test", seen, {})
+    raised = recorder("a test", seen)
     evidence = {"decision": {"routes": [{"capability": "far", "exclusion": "JURISDICTION_NOT_ALLOWED"}]}}
     assert raised.code(Governed.JURISDICTION_NOT_ALLOWED, evidence) is Governed.JURISDICTION_NOT_ALLOWED
     with pytest.raises(AssertionError, match="TOOLS_UNSUPPORTED"):
@@ -95,14 +111,19 @@ def test_a_recorded_code_must_stand_in_what_came_over_the_wire() -> None:
 def test_of_several_tests_the_first_is_named_whatever_their_order() -> None:
     seen: dict[str, str] = {}
     for test in ("b", "a", "c"):
-        Raised(test, seen, {})(response(429, error("QUEUE_SHED")))
+        recorder(test, seen)(response(429, error("QUEUE_SHED")))
     assert seen == {"governed/QUEUE_SHED": "a"}
 
 
 def test_a_place_is_seen_with_the_code() -> None:
     at: dict[str, str] = {}
-    raised = Raised("a test", {}, at)
-    for path in ("/v1/chat/completions", "/v1/batches/batch_1/cancel", "/v1", "/v1/messages/count_tokens?beta=true"):
+    raised = recorder("a test", {}, at)
+    for path in (
+        "/v1/chat/completions",
+        "/v1/batches/batch_1/cancel",
+        "/v1/nothing",
+        "/v1/messages/count_tokens?beta=true",
+    ):
         raised.wire(429, {}, json.dumps(error("QUEUE_SHED")).encode(), path)
     raised.item({"status_code": 400, "body": error("INVALID_REQUEST")})
     assert set(at) == {"chat QUEUE_SHED", "batches QUEUE_SHED", "count_tokens QUEUE_SHED", "item INVALID_REQUEST"}
@@ -125,7 +146,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "suite/conftest.py").write_text('pytest_plugins = ["tests.raised"]\n')
     (tmp_path / "suite/test_it.py").write_text(
         "from terraflow.core.reasons import Governed\n"
-        "def test_b(raised): raised.wire(200, {'x-terraflow-reason': 'PERMITTED'}, b'', '/v1/messages')\n"
+        f"def test_b(raised): raised.wire(200, {STREAMED}, b'', '/v1/messages')\n"
         "def test_a(raised): raised.code(Governed.CACHE_HIT, ['CACHE_HIT'])\n"
     )
     for listed in (RAISED_BY, RAISED_AT):
