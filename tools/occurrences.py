@@ -1,7 +1,7 @@
 """Where each reason code can occur in the model API: one row a code, its places behind it.
 
-1. A place is one of the three mouths, an item of a batch, or the first name of a path below `/v1`; `metrics` is the one
-   outside of it.
+1. A place is one of the three mouths, an item of a batch, the first name of a path below `/v1`, or one of the four
+   paths outside of it.
 2. Black-box tests hold the table to the truth (`tests/raised.py`): `tools.reasons_check` fails for a place that no test
    saw, and for a sighting at a place that the table does not name.
 3. `item` stands where a batch's item ends with the code. What only says that the plane is busy or out of order for the
@@ -13,7 +13,9 @@ from __future__ import annotations
 from terraflow.core.reasons import Governed, ModelApi
 
 MOUTHS = {"/v1/chat/completions": "chat", "/v1/messages": "messages", "/v1/invocations": "invocations"}
-_PATHS = MOUTHS | {"/v1/messages/count_tokens": "count_tokens", "/metrics": "metrics", "item": "item"}
+_OUTSIDE = "healthz readyz openapi.json metrics"
+_PATHS = MOUTHS | {"/v1/messages/count_tokens": "count_tokens", "item": "item"}
+_PATHS |= {f"/{place}": place for place in _OUTSIDE.split()}
 
 _MOUTHS = " ".join(MOUTHS.values())
 _ITEM = f"{_MOUTHS} item"
@@ -38,7 +40,7 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (Governed.APP_UNAUTHENTICATED,                       _EVERY),
     (Governed.BUDGET_EXHAUSTED,                          _ITEM),
     (Governed.BUDGET_REQUEST_LIMIT,                      _ITEM),
-    (Governed.BUNDLE_EXPIRED,                            _MOUTHS),
+    (Governed.BUNDLE_EXPIRED,                            f"{_MOUTHS} models batches"),
     (Governed.BUNDLE_INVALID,                            f"{_MOUTHS} models batches"),
     (Governed.BURST_ONLY_ON_CAPACITY,                    _ITEM),
     (Governed.CACHE_HIT,                                 _ITEM),
@@ -76,7 +78,7 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (Governed.PROVIDER_ERROR_UNRECOVERED,                _ITEM),
     (Governed.PROVIDER_REJECTED_REQUEST,                 _ITEM),
     (Governed.PROVIDER_UNHEALTHY,                        _MOUTHS),
-    (Governed.QUEUE_SHED,                                f"{_MOUTHS} files batches"),
+    (Governed.QUEUE_SHED,                                _EVERY),
     (Governed.RATE_LIMITED,                              _MOUTHS),
     (Governed.SAFE_PATH_USED,                            _ITEM),
     (Governed.SENSITIVE_TYPE_NOT_ALLOWED_ON_CAPABILITY,  _ITEM),
@@ -94,11 +96,11 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (ModelApi.EVIDENCE_NOT_FOUND,                        "evidence"),
     (ModelApi.INVALID_DATA_CLASS,                        f"{_DECLARED} batches item"),
     (ModelApi.INVALID_DEADLINE,                          f"{_DECLARED} item"),
-    (ModelApi.INVALID_REQUEST,                           f"{_EVERY} item metrics"),
+    (ModelApi.INVALID_REQUEST,                           f"{_EVERY} item {_OUTSIDE}"),
     (ModelApi.INVALID_SENSITIVE_TYPE,                    f"{_DECLARED} batches item"),
     (ModelApi.METRICS_TOKEN_REQUIRED,                    "metrics"),
     (ModelApi.METRICS_UNAUTHORIZED,                      "metrics"),
-    (ModelApi.NOT_FOUND,                                 f"{_EVERY} metrics"),
+    (ModelApi.NOT_FOUND,                                 f"{_EVERY} {_OUTSIDE}"),
     (ModelApi.REQUEST_NOT_FOUND,                         "requests"),
     (ModelApi.REVIEW_NOT_FOUND,                          "reviews"),
 )

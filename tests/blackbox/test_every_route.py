@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+import httpx2
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.gateway.http.service import ROUTES
 from tests.blackbox.conftest import Launch, Site
+from tests.faults.plane import CLOCK_JUMPED
 from tests.harness import bundle
 from tests.harness.bundle import purpose, sim
 from tests.harness.caller import CANARY, body_of, raw_request, request_bytes
@@ -40,6 +42,7 @@ CASES = {
     "twice":       Case(ModelApi.INVALID_REQUEST, (TWICE, TWICE), "x-terraflow-workload"),
     "long":        Case(ModelApi.INVALID_REQUEST, (TOO_LONG,), "headers"),
     "method":      Case(ModelApi.NOT_FOUND, method="PATCH", named=True),
+    "unknown":     Case(ModelApi.INVALID_REQUEST, (f"X-TerraFlow-Data-Clas: {CANARY}",), "headers", named=True),
     "store-gone":  Case(Governed.EVIDENCE_UNAVAILABLE, fault="find_key"),
     "fault":       Case(Governed.INTERNAL_ERROR, fault="find_key broken"),
 }
@@ -77,8 +80,30 @@ def test_heads_are_read_alike_outside(path: str, site: Site, checks: Checks) -> 
     )
 
 
-def test_a_batch_needs_a_bundle(launch: Launch, checks: Checks) -> None:
-    caller = launch(None).caller
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json"])
+def test_what_stands_outside_is_only_read(path: str, method: str, site: Site, checks: Checks) -> None:
+    reply = raw_request(site.plane, request_bytes([], b"{}", path, method=method))
+    assert reply is not None
+    code = ModelApi.NOT_FOUND
+    assert checks.raised.wire(reply.status, reply.headers, reply.body, path) is code
+    checks.ungoverned_parts(reply.status, reply.headers, json.loads(reply.body), code, None, named=False)
+
+
+def _of_the_bundle(site: Site) -> list[httpx2.Response]:
+    """What the routes beside governance say that read the bundle."""
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body_of()}
-    response = caller.post(line, {"Content-Type": "application/jsonl"}, "/batches")
-    checks.ungoverned(response, Governed.BUNDLE_INVALID)
+    batch = site.caller.post(line, {"Content-Type": "application/jsonl"}, "/batches")
+    return [site.caller.get("/models"), site.caller.get("/models/plain"), batch]
+
+
+def test_what_reads_the_bundle_needs_one(launch: Launch, checks: Checks) -> None:
+    for response in _of_the_bundle(launch(None)):
+        checks.ungoverned(response, Governed.BUNDLE_INVALID)
+
+
+def test_what_reads_the_bundle_reads_none_that_has_expired(site: Site, checks: Checks) -> None:
+    with site.plane.fault(CLOCK_JUMPED):
+        responses = _of_the_bundle(site)
+    for response in responses:
+        checks.ungoverned(response, Governed.BUNDLE_EXPIRED)

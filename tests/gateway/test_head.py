@@ -5,7 +5,7 @@ import pytest
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import ModelApi
 from terraflow.core.types import DataClass, SensitiveType
-from terraflow.gateway.http.head import Head, parse_declared, parse_head
+from terraflow.gateway.http.head import Head, parse_declared, parse_head, unknown_name
 
 PATH = b"/v1/chat/completions"
 Pairs = list[tuple[bytes, bytes]]
@@ -69,7 +69,8 @@ def test_the_key_of_an_authorization(value: bytes, key: bytes | None) -> None:
 
 
 def declared(**headers: bytes) -> object:
-    return parse_declared(Head({name.replace("_", "-").encode(): value for name, value in headers.items()}))
+    head = Head({name.replace("_", "-").encode(): value for name, value in headers.items()})
+    return unknown_name(head) or parse_declared(head)
 
 
 def test_what_is_declared_is_parsed_once() -> None:

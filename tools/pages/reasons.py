@@ -26,8 +26,9 @@ SURFACES = {
         "Governed requests",
         "How a governed request ended. The code is in the header `x-terraflow-reason` of every answer that is not"
         " a flowing stream, in the body's `terraflow.reason_code`, and in the request's evidence. A flowing"
-        " stream's code is in the evidence only. `APP_UNAUTHENTICATED`, and `QUEUE_SHED` while keys are checked,"
-        " come before governance: they are in the error body only.",
+        " stream's code is in the evidence only. What ends before it is governed, or never is, has its code in the"
+        " error body only: `APP_UNAUTHENTICATED`, `QUEUE_SHED` before the first step, `EVIDENCE_UNAVAILABLE` and"
+        " `INTERNAL_ERROR` where the key cannot be looked up, and every code of another route than the three mouths.",
     ),
     Surface.MODEL_API: (
         "Model API errors",

@@ -13,7 +13,6 @@ from functools import partial
 
 import msgspec
 
-from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
@@ -22,6 +21,7 @@ from terraflow.gateway.batches.lines import Reading, problem
 from terraflow.gateway.batches.runner import Runner
 from terraflow.gateway.batches.uploads import Uploads
 from terraflow.gateway.exchange import Declared
+from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room
@@ -166,7 +166,7 @@ class Batches:
 
     async def create(self, caller: KeyHolder, declared: Declared, asked: Asked, data: bytes) -> Batch | Refuse:
         """A batch of these lines; INVALID_REQUEST, DUPLICATE_CUSTOM_ID, UNKNOWN_WORKLOAD, BATCH_REQUIRES_P3,
-        BUNDLE_INVALID, or QUEUE_SHED without room."""
+        BUNDLE_INVALID, BUNDLE_EXPIRED, or QUEUE_SHED without room."""
         async with self._making:
             return await self._create(caller, declared, asked, data)
 
@@ -175,9 +175,9 @@ class Batches:
         if isinstance(reading, Refuse):
             return reading
         now = self._plane.clock.now()
-        bundle = self._plane.bundles.active()
-        if type(bundle) is not Bundle:
-            return Refuse(reason=Governed.BUNDLE_INVALID)
+        bundle = bundle_in_force(self._plane)
+        if isinstance(bundle, Refuse):
+            return bundle
         for (workload, model), no in reading.named.items():
             # Only an invocation's body names its workload so; elsewhere the word has no meaning.
             named = workload if reading.endpoint == INVOCATIONS_PATH else None

@@ -81,8 +81,17 @@ def parse_head(headers: Sequence[tuple[bytes, bytes]], raw_path: bytes) -> Head 
     return head
 
 
+def unknown_name(head: Head) -> Refuse | None:
+    """INVALID_REQUEST when a name is the plane's by its beginning, and none that it knows (rule 2): a declaration that
+    is spelled wrong would be none."""
+    if any(name.startswith(_OURS) and name not in _KNOWN for name in head.values):
+        return invalid_request("headers", "must hold no unknown x-terraflow- name")
+    return None
+
+
 def parse_declared(head: Head) -> Declared | Refuse:
-    """What the caller declared; INVALID_REQUEST, INVALID_DATA_CLASS, INVALID_DEADLINE or INVALID_SENSITIVE_TYPE."""
+    """What the caller declared, in names that are known; INVALID_REQUEST, INVALID_DATA_CLASS, INVALID_DEADLINE or
+    INVALID_SENSITIVE_TYPE."""
     values = head.values
     content_type = values.get(b"content-type")
     if content_type is not None and _JSON_TYPE.fullmatch(content_type) is None:
@@ -92,11 +101,8 @@ def parse_declared(head: Head) -> Declared | Refuse:
     key = values.get(b"idempotency-key")
     if key is not None and _KEY.fullmatch(key) is None:
         return invalid_request("idempotency-key", "must be 1 to 255 printable ASCII characters")
-    ours = [name for name in values if name.startswith(_OURS)]
-    if not ours:
+    if _KNOWN.isdisjoint(values):
         return Declared(idempotency_key=_text(key))
-    if any(name not in _KNOWN for name in ours):
-        return invalid_request("headers", "must hold no unknown x-terraflow- name")
     workload = _text(values.get(b"x-terraflow-workload"))
     if workload is not None and WORKLOAD.fullmatch(workload) is None:
         return invalid_request("x-terraflow-workload", WORKLOAD_RULE)

@@ -42,6 +42,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DECLARED = (ModelApi.INVALID_DATA_CLASS, ModelApi.INVALID_DEADLINE, ModelApi.INVALID_SENSITIVE_TYPE)
+_BUNDLE = (Governed.BUNDLE_INVALID, Governed.BUNDLE_EXPIRED)
 _FORM: Json = {
     "type": "object",
     "required": ["purpose", "file"],
@@ -140,9 +141,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/models"): Operation(
         summary="The workloads that the key may call, and their capabilities",
         answer=shapes.ModelList,
-        errors=(Governed.BUNDLE_INVALID,),
+        errors=_BUNDLE,
     ),
-    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=(Governed.BUNDLE_INVALID,)),
+    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=_BUNDLE),
     ("GET", "/v1/evidence/*"): Operation(
         summary="What was recorded of a request",
         answer=shapes.EvidenceAnswer,
@@ -167,9 +168,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("GET", "/v1/files/*"): Operation(summary="A file", answer=shapes.File),
     ("DELETE", "/v1/files/*"): Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted),
-    ("GET", "/v1/files/*/content"): Operation(
-        summary="A file's bytes", answer=None, errors=(Governed.DEADLINE_EXPIRED,)
-    ),
+    ("GET", "/v1/files/*/content"): Operation(summary="A file's bytes", answer=None),
     ("POST", "/v1/batches"): Operation(
         summary="Many requests of a P3 workload, of a file or inline",
         bodies={"application/json": _BATCH, "application/jsonl": _LINES},
@@ -180,7 +179,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             ModelApi.BATCH_REQUIRES_P3,
             ModelApi.DUPLICATE_CUSTOM_ID,
             Governed.UNKNOWN_WORKLOAD,
-            Governed.BUNDLE_INVALID,
+            *_BUNDLE,
             Governed.QUEUE_SHED,
         ),
         declares=True,

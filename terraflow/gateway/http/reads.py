@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse
-from terraflow.core.reasons import Governed, ModelApi
+from terraflow.core.reasons import ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
 from terraflow.gateway.http.replies import plain_answer
 from terraflow.gateway.http.wire import Reply
+from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
@@ -57,9 +57,9 @@ def model(plane: Plane, caller: KeyHolder, request_id: str, named: str, mouth: M
 
 
 def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse:
-    bundle = plane.bundles.active()
-    if type(bundle) is not Bundle:
-        return Refuse(reason=Governed.BUNDLE_INVALID)
+    bundle = bundle_in_force(plane)
+    if isinstance(bundle, Refuse):
+        return bundle
     application = bundle.applications.get((caller.tenant, caller.application))
     entitled = () if application is None else sorted(application.workloads)
     workloads = [bundle.workloads[key] for name in entitled if (key := (caller.tenant, name)) in bundle.workloads]

@@ -28,10 +28,10 @@ from terraflow.gateway.exchange import Declared, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
 from terraflow.gateway.http import acts, batches, openapi, reads
-from terraflow.gateway.http.astray import hint
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
+from terraflow.gateway.http.astray import hint
 from terraflow.gateway.http.chat import answer_governed
-from terraflow.gateway.http.head import parse_declared, parse_head
+from terraflow.gateway.http.head import parse_declared, parse_head, unknown_name
 from terraflow.gateway.http.replies import request_id_headers, ungoverned
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import Disconnected, Reply, Wire
@@ -120,9 +120,10 @@ class Service:
         if isinstance(head, Refuse):
             return head
         path = wire.raw_path.decode("ascii")
-        if path == "/healthz" or path == "/readyz":
+        reading = wire.method in ("GET", "HEAD")
+        if reading and (path == "/healthz" or path == "/readyz"):
             return _health(None if path == "/healthz" else self.unready())
-        if path == "/openapi.json" and wire.method in ("GET", "HEAD"):
+        if reading and path == "/openapi.json":
             return Reply(200, [], await asyncio.to_thread(openapi.document, frozenset(ROUTES)))
         if path == "/metrics":
             return await scrape(self._metrics, wire.method, head)
@@ -138,6 +139,9 @@ class Service:
         route = ROUTES.get(("GET" if wire.method == "HEAD" else wire.method, name))
         if route is None:
             return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, name, ROUTES))
+        unknown = unknown_name(head)
+        if unknown is not None:
+            return unknown
         return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
 
     def unready(self) -> str | None:
