@@ -91,6 +91,19 @@ def test_a_streamed_answer_with_usage(client: openai.OpenAI, vendor: Vendor) -> 
     assert last.usage is not None and (last.usage.prompt_tokens, last.usage.completion_tokens) == (10, 5)
 
 
+@pytest.mark.parametrize("left_out", [{"content": "Certainly."}, {"role": None, "content": "Certainly."}, {}])
+def test_an_answer_has_a_role_and_a_content_whatever_the_engine_leaves_out(
+    left_out: dict[str, Any], client: openai.OpenAI, vendor: Vendor
+) -> None:
+    calls = {"tool_calls": CALLS} if not left_out else {}
+    whole = completion(None)
+    whole["choices"][0]["message"] = left_out | calls
+    vendor.replies[:] = [says(200, whole)]
+    raw = client.chat.completions.with_raw_response.create(model="plain", messages=ASKED, tools=[TOOL])
+    message = json.loads(raw.content)["choices"][0]["message"]
+    assert (message["role"], message["content"]) == ("assistant", left_out.get("content"))
+
+
 def test_each_choice_of_a_stream_begins_with_its_role_whatever_the_engine_leaves_out(
     client: openai.OpenAI, vendor: Vendor
 ) -> None:

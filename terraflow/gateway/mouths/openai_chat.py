@@ -3,8 +3,8 @@
 1. Fields that route, stream or bound the answer are read and taken out of the document; every other field, known or
    not, stays in it and travels on, or is refused by the provider's adapter.
 2. The `model` of an answer is the capability that gave it; `id` is made of the request id.
-3. The first chunk of each choice has a role, as OpenAI's has: some engines leave it out, and clients that put an answer
-   together take it from there.
+3. A message, and the first chunk of each choice, has a role, as OpenAI's has: some engines leave it out, and clients go
+   by it.
 """
 
 from __future__ import annotations
@@ -103,12 +103,20 @@ def render(closed: Closed, created: int) -> bytes:
             "object": "chat.completion",
             "created": created,
             "model": closed.capability,
-            "choices": answer.choices,
+            "choices": [_spoken(choice) for choice in answer.choices],
             "usage": usage_object(answer.usage),
             **answer.extras,
             "terraflow": terraflow_object(closed),
         }
     )
+
+
+def _spoken(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice by rule 3; what it says is there, if only as null."""
+    message = choice["message"]
+    if message.get("role") and "content" in message:
+        return choice
+    return choice | {"message": {"content": None, **message, "role": message.get("role") or "assistant"}}
 
 
 class ChunkWriter:
