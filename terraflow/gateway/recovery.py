@@ -8,7 +8,8 @@
 5. A failure of one replica, while another of the same capability could take the call, is tried there at once: as often
    as there are tries where nothing was acted on, and like a retry where something was, so that a request that breaks
    replicas does not break all of them.
-6. A capability is not retried before its health lets it be called: that is the next route's time, or the end.
+6. A vendor that says that a retry is in vain is not asked again.
+7. A capability is not retried before its health lets it be called: that is the next route's time, or the end.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def decide_next(
     if failed.elsewhere and may_try and rests_s <= 0 and (not failed.reached or retries < RETRIES_MAX):
         return Retry(0.0)
     # A try is kept for each route that follows, and nobody waits long for one while another is ready.
-    if rule.then is Then.RETRY and retries < RETRIES_MAX and may_try:
+    if rule.then is Then.RETRY and not failed.in_vain and retries < RETRIES_MAX and may_try:
         delay_s = retry_delay_s(retries + 1, failed.retry_after_s, jitter)
         if rests_s <= delay_s < left_s and (routes_left == 0 or delay_s <= PAUSE_MAX_S):
             return Retry(delay_s)

@@ -87,8 +87,8 @@ class ProviderFailure(Exception):
     """A provider's call failed. Carries no text of the vendor's or the caller's.
 
     `usage` is what the vendor is known to have counted, if it said; `reached` is whether the request may have been
-    acted on, and so may have to be paid for. `elsewhere` is whether it speaks of one replica alone: another of the same
-    capability could take the call now.
+    acted on, and so may have to be paid for. `in_vain` is whether the vendor said that asking it again is. `elsewhere`
+    is whether it speaks of one replica alone: another of the same capability could take the call now.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class ProviderFailure(Exception):
         usage: Usage | None = None,
         fields: tuple[str, ...] = (),
         status: int | None = None,
+        in_vain: bool = False,
     ) -> None:
         super().__init__(failure.value)
         self.failure = failure
@@ -108,6 +109,7 @@ class ProviderFailure(Exception):
         self.usage = usage
         self.fields = fields
         self.status = status
+        self.in_vain = in_vain
         self.elsewhere = False
 
 

@@ -143,6 +143,7 @@ def failure_of(table: tuple[Row, ...], refusal: Refusal, *, begun: bool = False)
         retry_after_s=refusal.retry_after_s,
         fields=(named(refusal.field),) if row.failure is Failure.MISMATCH and refusal.field is not None else (),
         status=refusal.status,
+        in_vain=refusal.in_vain,
     )
 
 

@@ -7,7 +7,8 @@ for.
 2. A body is looked at, never believed: whatever it holds, `parse_refusal` returns.
 3. A field is named by `param`, by the path at the beginning of the message, or by quotes around a known name; a
    word that is no request field of either vendor, or that is plain English there ("user …"), names nothing.
-4. `retry_after_s` is between 0 and `RETRY_AFTER_MAX_S`: what a vendor asks beyond that is no retry.
+4. `retry_after_s` is between 0 and `RETRY_AFTER_MAX_S`: what a vendor asks beyond that is no retry. `in_vain` is what
+   `x-should-retry: false` says, which the vendors' own libraries obey.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Refusal(NamedTuple):
     field: str | None = None
     message: str = ""
     retry_after_s: float | None = None
+    in_vain: bool = False
 
 
 def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, now_s: float) -> Refusal:
@@ -55,7 +57,8 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, now_s: f
         document = msgspec.json.decode(body) if len(body) <= BODY_BYTES_MAX else None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         document = None
-    return refusal_of(status, document, parse_retry_after_s(headers, now_s))
+    refusal = refusal_of(status, document, parse_retry_after_s(headers, now_s))
+    return refusal._replace(in_vain=headers.get("x-should-retry", "").strip().lower() == "false")
 
 
 def refusal_of(status: int, document: Any, retry_after_s: float | None = None, *, begun: bool = False) -> Refusal:

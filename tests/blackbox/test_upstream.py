@@ -62,6 +62,9 @@ WHOLE = (
     Case("503",             says(503, _error()), "overloaded", tries=3),
     Case("529",             says(529, _error()), "overloaded", tries=3),
     Case("429",             says(429, _error()), "rate_limited", tries=3),
+    Case("429, in vain",    says(429, _error(), "X-Should-Retry: false"), "rate_limited"),
+    Case("500, in vain",    says(500, _error(), "X-Should-Retry: false"), "server_error"),
+    Case("500, not",        says(500, _error(), "X-Should-Retry: true"), "server_error", tries=3),
     Case("429, later",      says(429, _error(), "Retry-After: 3000"), "rate_limited"),
     Case("no quota",        says(429, _error(code="insufficient_quota")), "authentication"),
     Case("401",             says(401, _error()), "authentication"),
@@ -95,6 +98,7 @@ WHOLE = (
 STREAMED = (
     Case("hangs up",        hangs_up, "cut_off", tries=3, paid=True),
     Case("503",             says(503, _error()), "overloaded", tries=3),
+    Case("503, in vain",    says(503, _error(), "X-Should-Retry: false"), "overloaded"),
     Case("400, nothing",    says(400, _error()), "rejected_content", REJECTED),
     Case("no event",        flow(), "cut_off", tries=3, paid=True),
     Case("200, an error",   says(200, _error(type="server_error")), "server_error", tries=3),

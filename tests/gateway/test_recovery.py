@@ -38,6 +38,15 @@ def test_a_passing_fault_is_retried_then_the_next_route_then_the_end(failure: Fa
     assert after(failure, retries=RETRIES_MAX, routes_left=0) == Ended(Governed.PROVIDER_ERROR_UNRECOVERED)
 
 
+@pytest.mark.parametrize("failure", [f for f in Failure if RECOVERY[f].then is Then.RETRY])
+def test_a_vendor_that_says_that_a_retry_is_in_vain_is_not_asked_again(failure: Failure) -> None:
+    failed = ProviderFailure(failure, reached=True, retry_after_s=0.1, in_vain=True)
+    given = {"retries": 0, "tries_left": 5, "left_s": 30.0, "rests_s": 0.0, "jitter": JITTER}
+    assert isinstance(decide_next(failed, routes_left=1, **given), Move)  # type: ignore[arg-type]
+    ends = decide_next(failed, routes_left=0, **given)  # type: ignore[arg-type]
+    assert ends == Ended(Governed.PROVIDER_ERROR_UNRECOVERED)
+
+
 @pytest.mark.parametrize("failure", [f for f in Failure if RECOVERY[f].then is Then.NEXT_ROUTE])
 def test_a_fault_of_the_route_moves_on_without_a_retry(failure: Failure) -> None:
     assert isinstance(after(failure), Move)
