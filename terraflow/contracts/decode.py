@@ -13,12 +13,15 @@ from typing import Any
 import msgspec
 
 from terraflow.contracts.document import BundleDocument
+from terraflow.core.forms import instead
 from terraflow.core.outcome import Problem
 
 PROBLEMS_MAX = 200
 """Problems listed of one document; more are counted."""
 
-_ECHO = re.compile(r"^Invalid enum value .*$", re.DOTALL)
+_ECHO = re.compile(r"^Invalid enum value ")
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _ENTRIES = ("tenants", "applications", "workloads", "contracts", "capabilities", "budgets")
 
 
@@ -71,9 +74,20 @@ def _converted(path: str, value: Any, kind: Any, problems: list[Problem]) -> Any
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at ")
-        rule = _ECHO.sub("is not one of the values it may have", said)
+        rule = _rule(kind, said, where)
         where = where.replace("`", "").replace("$", "").removeprefix("key in ")
         problems.append(Problem(f"{path}{where}", rule))
     except RecursionError:
         problems.append(Problem(path, "is nested too deeply"))
     return None
+
+
+def _rule(kind: Any, said: str, where: str) -> str:
+    """What msgspec says of a place, without what it found there, and with what may stand there instead."""
+    steps = [int(index) if index else name or key for name, index, key in _STEP.findall(where.rstrip("`"))]
+    if _ECHO.match(said):
+        return f"is not {instead(kind, steps, said) or 'one of the values it may have'}"
+    if (unknown := _UNKNOWN_FIELD.search(said)) is not None:
+        remedy = instead(kind, [*steps, unknown[1]], said)
+        return f"{said}: {remedy}" if remedy.startswith("did") else said
+    return said

@@ -121,6 +121,24 @@ def test_all_problems_are_listed_and_no_value_is_repeated() -> None:
     assert all(secret not in problem.rule for problem in found.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field", "rule"),
+    [
+        ({"lifecycle": "secret"}, ".lifecycle", "is not one of candidate, approved, deprecated, retired"),
+        ({"sensitive_types": ["secret"]}, ".sensitive_types[0]", "is not one of "),
+        ({"jurisdictio": "secret"}, "", "Object contains unknown field `jurisdictio`: did you mean jurisdiction?"),
+        ({"surprise": "secret"}, "", "Object contains unknown field `surprise`"),
+    ],
+)
+def test_what_may_stand_there_instead_is_said(wrong: dict[str, Any], field: str, rule: str) -> None:
+    found = rejected(document(capabilities=[capability("alpha") | wrong, external("gamma")]))
+    said = found[f"capabilities[alpha]{field}"]
+    assert said == rule or (said.startswith(rule) and rule.endswith("of ")), said
+    assert "secret" not in said
+    keyed = rejected(document(class_defaults={"secret": "public"}))["class_defaults"]
+    assert keyed == "is not one of the values it may have"
+
+
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     *steps, last = path.split(".")
 
