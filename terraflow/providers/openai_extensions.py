@@ -7,7 +7,8 @@
 3. The result of a tool that failed says so in its text, since it has no mark for it.
 4. OpenAI takes nothing but text as a tool's result: images and files of one stand before what the user says next,
    behind the name of the call; engines take them where they are.
-5. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
+5. OpenAI refuses a tool whose schema is an object without `properties`, as tools without arguments have it.
+6. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
    field but those below) is refused as UNSUPPORTED_FIELD before anything is sent.
 """
 
@@ -52,7 +53,7 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     messages = [_message(message, dialect) for message in document["messages"]]
     made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
-        made["tools"] = [_tool(tool) for tool in made["tools"]]
+        made["tools"] = [_tool(tool, dialect) for tool in made["tools"]]
     return made
 
 
@@ -66,14 +67,18 @@ def _effort(thinking: Json | None, config: Json | None) -> str | None:
     return _HIGHEST if kept[-1] == "max" else kept[-1]
 
 
-def _tool(tool: Json) -> Json:
+def _tool(tool: Json, dialect: Dialect) -> Json:
     if tool["type"] != "function":
         raise unsupported("tools")
     for field in tool.keys() - {"type", "function"}:
         allowed = _NEUTRAL.get(field)
         if allowed is None or (allowed and tool[field] not in allowed):
             raise unsupported("tools")
-    return {"type": "function", "function": tool["function"]}
+    function = tool["function"]
+    schema = function.get("parameters") or {}
+    if dialect is Dialect.CURRENT and schema.get("type") == "object" and "properties" not in schema:
+        function = {**function, "parameters": {**schema, "properties": {}}}
+    return {"type": "function", "function": function}
 
 
 def _message(message: Json, dialect: Dialect) -> Json:

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 MARK = {"type": "ephemeral"}
 USER = {"role": "user", "content": "Say hello."}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
 def extended(**fields: Any) -> Call:
@@ -168,3 +168,18 @@ def test_the_stop_sequence_that_an_engine_names_stands_beside_its_answer(said: A
     assert chunk is not None
     assert chunk.stop_sequence == told
     assert chunk.choices == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+
+
+@pytest.mark.parametrize("dialect", [Dialect.CURRENT, Dialect.SELF_HOSTED])
+def test_a_tool_without_arguments_has_a_schema_that_openai_takes(dialect: Dialect) -> None:
+    """It answers 400, "object schema missing properties", for what every other vendor takes."""
+    bare: Json = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
+    full: Json = {
+        "type": "function",
+        "function": {"name": "at", "parameters": {"type": "object", "properties": {"a": {}}}},
+    }
+    loose: Json = {"type": "function", "function": {"name": "any", "parameters": {"anyOf": [{"type": "object"}]}}}
+    told = {"type": "object", "properties": {}} if dialect is Dialect.CURRENT else {"type": "object"}
+    tools = sent(dialect, tools=[bare, full, loose])["tools"]
+    assert tools == [{"type": "function", "function": {"name": "now", "parameters": told}}, full, loose]
+    assert bare["function"]["parameters"] == {"type": "object"}
