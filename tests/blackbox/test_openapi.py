@@ -135,6 +135,13 @@ def test_examples_are_of_their_schema_and_are_taken(path: str, site: Site, descr
     agrees(described, response, shown)
 
 
+def test_no_default_is_null(described: Json) -> None:
+    """Makers of clients take what has a default for always there, and make their callers write it."""
+    for name, schema in described["components"]["schemas"].items():
+        for field, place in schema.get("properties", {}).items():
+            assert place.get("default", name) is not None, (name, field)
+
+
 @pytest.mark.parametrize("path", [path for (_, path), row in OPERATIONS.items() if row.answered is not None])
 def test_examples_of_answers_are_of_their_schema(path: str, described: Json) -> None:
     [operation] = described["paths"][path].values()

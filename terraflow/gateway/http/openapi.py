@@ -211,6 +211,10 @@ def _components(prefix: str, *types: type[msgspec.Struct]) -> Json:
         raise ValueError(f"two types of {prefix or 'the answers'} would have one name")
     for schema in named.values():
         schema.pop("title", None)
+        for place in schema.get("properties", {}).values():
+            # Makers of clients take whatever has a default for always there, and make their callers write it.
+            if place.get("default", schema) is None:
+                del place["default"]
     return named
 
 
