@@ -216,7 +216,8 @@ def test_a_pin_that_names_nothing_is_refused(pin: str, site: Site, checks: Check
 def test_a_pin_of_another_contracts_capability(site: Site, checks: Checks) -> None:
     response = invoke(site, {"workload": "strict", "capability": "other"})
     facts = checks.refused(site.caller, response, Governed.CAPABILITY_NOT_IN_CONTRACT, capability="other")
-    assert facts["details"]["excluded"] == {}
+    code = Governed.CAPABILITY_NOT_IN_CONTRACT
+    assert facts["details"]["excluded"] == {"other": {"reason_code": code, "detail": ""}}
 
 
 @pytest.mark.parametrize("workload", ["plain", "strict"])

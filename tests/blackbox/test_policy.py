@@ -97,6 +97,14 @@ def site(launch_shared: Launch) -> Site:
                 )
                 for mouth in MOUTHS
             ),
+            *(
+                purpose(
+                    f"resting-{mouth.name}",
+                    sim(f"soon-{mouth.name}", DOWN),
+                    sim(f"late-{mouth.name}", {"fail": "rate_limited", "retry_after_s": 60}),
+                )
+                for mouth in MOUTHS
+            ),
             purpose("dear", sim("dear-one"), sim("dear-two"), request_limit_usd="0.0001"),
             purpose(
                 "dear-or-cheap",
@@ -121,7 +129,7 @@ def test_a_pinned_capability_that_is_excluded_answers_with_its_exclusion(
     response = site.caller.ask(case.name, headers=case.headers, model=pinned, **case.body)
     facts = checks.refused(site.caller, response, case.code, detail=case.detail, capability=pinned)
     excluded = {pinned: {"reason_code": case.code, "detail": case.detail}}
-    assert facts["details"] == {"excluded": {} if case.foreign else excluded}
+    assert facts["details"] == {"excluded": excluded}
 
 
 @every_mouth
@@ -169,6 +177,17 @@ def test_health_alone_stands_in_the_way(
     assert 1 <= int(response.headers["retry-after"]) <= 10
     pinned = site.caller.ask(workload, model=capability)
     checks.refused(site.caller, pinned, Governed.PROVIDER_UNHEALTHY, capability=capability, retry_after=True)
+
+
+@every_mouth
+def test_a_pin_is_told_of_the_pinned_one_alone(mouth: Mouth, site: Site, checks: Checks) -> None:
+    soon, late = f"soon-{mouth.name}", f"late-{mouth.name}"
+    for capability in (soon, late):
+        site.caller.ask(f"resting-{mouth.name}", model=capability)
+    response = site.caller.ask(f"resting-{mouth.name}", model=late)
+    facts = checks.refused(site.caller, response, Governed.PROVIDER_UNHEALTHY, capability=late, retry_after=True)
+    assert facts["details"] == {"excluded": {late: {"reason_code": Governed.PROVIDER_UNHEALTHY, "detail": ""}}}
+    assert 30 < int(response.headers["retry-after"]) <= 60
 
 
 @every_mouth

@@ -101,16 +101,19 @@ def _apply_output_rules(x: Exchange) -> None:
 
 
 def _explained(plane: Plane, x: Exchange, refuse: Refuse) -> Refuse:
-    """The refusal with each of the contract's capabilities and why it was left out."""
+    """The refusal with each capability that was asked for and why it was left out: the pinned one, else the contract's;
+    and how long those that rest do so."""
     assert x.resolution is not None
-    allowed = x.resolution.workload.contract.capabilities
+    pinned, allowed = x.resolution.pinned, x.resolution.workload.contract.capabilities
+    asked_for = allowed if pinned is None else (pinned,)
     excluded = {
         v.capability: {"reason_code": v.exclusion, "detail": v.detail}
         for v in x.verdicts
-        if v.exclusion is not None and v.capability in allowed
+        if v.exclusion is not None and v.capability in asked_for
     }
     refuse = msgspec.structs.replace(refuse, details={**refuse.details, "excluded": excluded})
     if refuse.reason not in (Governed.TIER_NOT_AVAILABLE, Governed.PROVIDER_UNHEALTHY):
         return refuse
-    wait_s = rested_in_s(plane, [v.capability for v in x.verdicts if v.awaits_health])
+    resting = [v.capability for v in x.verdicts if v.awaits_health] if pinned is None else [pinned]
+    wait_s = rested_in_s(plane, resting)
     return msgspec.structs.replace(refuse, retry_after_s=wait_s)
