@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from terraflow.core.types import Instant
+from terraflow.core.types import MICRO, Instant
 from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room
 from terraflow.ports.store import Claimed, KeyOutcome, StoreConflict
-from terraflow.storage.sqlite.batch_files import PIECE_BYTES
+from terraflow.storage.sqlite.batch_files import BEGUN_S, PIECE_BYTES
 from terraflow.storage.sqlite.batches import ITEMS_AT_ONCE
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from tests.storage.makers import HOUR, NOW, SetClock, answer, claim, entry, files_with, request_id
@@ -83,6 +83,25 @@ async def test_a_file_is_its_applications_until_it_expires_or_is_dropped(store: 
     assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
     assert await store.batches.read_piece(file(), 0) is None
     assert not await store.batches.drop_file("acme", "app", "file-1", NOW)
+
+
+async def test_what_is_left_of_a_file_that_was_not_kept_to_its_end_goes_before_long(
+    store: SqliteStore, clock: SetClock
+) -> None:
+    week = Instant(NOW + 168 * HOUR)
+    assert await store.batches.keep_file(file("file-2", 3, expires_at=week), b"abc", 10_000_000)
+    whole = store._database.read("batch_bytes")
+    keeping = asyncio.create_task(store.batches.keep_file(file(expires_at=week), b"x" * 9 * PIECE_BYTES, 10_000_000))
+    while store._database.read("batch_bytes")[0][0] < PIECE_BYTES:  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(0)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert store._database.read("batch_bytes")[0][0] > PIECE_BYTES
+    clock.time += BEGUN_S * MICRO
+    await store.erase()
+    assert store._database.read("batch_bytes") == whole
+    assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
+    assert await store.batches.find_file("acme", "app", "file-2", clock.time) is not None
 
 
 async def test_there_is_room_for_so_many_bytes_and_open_batches(store: SqliteStore, clock: SetClock) -> None:

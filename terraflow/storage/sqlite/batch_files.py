@@ -7,14 +7,18 @@ from functools import partial
 
 import msgspec
 
-from terraflow.core.types import Instant
+from terraflow.core.types import MICRO, Instant
 from terraflow.ports.batches import BatchFile
+from terraflow.ports.store import StoreConflict
 from terraflow.storage.sqlite.committer import Committer
 from terraflow.storage.sqlite.connection import Database
 from terraflow.storage.sqlite.seal import Seal
 
 PIECE_BYTES = 256 * 1024
 """A millisecond of sealing and writing."""
+BEGUN_S = 3_600
+"""How long a file may take to be kept: what a crash or a full disk left of one is erased after this, and not with the
+files, whose time is a week and whose room is bounded."""
 
 
 class BatchFiles:
@@ -32,14 +36,18 @@ class BatchFiles:
         """See the port."""
         name = self._seal.close(file.name.encode(), _bound("name", file.tenant, file.id, 0))
         owner = (file.id, file.tenant, file.application)
-        row = (*owner, self._seal.sealed, name, file.size_bytes, file.created_at, file.expires_at)
+        row = (*owner, self._seal.sealed, name, file.size_bytes, file.created_at, file.created_at + BEGUN_S * MICRO)
         if not await self._committer.submit(partial(self._begin, row, len(data), bytes_max)):
             return False
         for no, start in enumerate(range(0, len(data), PIECE_BYTES)):
             piece = self._seal.close(data[start : start + PIECE_BYTES], _bound("piece", file.tenant, file.id, no))
             await self._committer.submit(partial(self._run, "add_batch_file_part", (file.id, no, piece)))
-        await self._committer.submit(partial(self._run, "complete_batch_file", (file.id,)))
+        await self._committer.submit(partial(self._complete, file))
         return True
+
+    def _complete(self, file: BatchFile) -> None:
+        if self._run("complete_batch_file", (file.expires_at, file.id)) != 1:
+            raise StoreConflict("complete_batch_file")
 
     async def find_file(self, tenant: str, application: str, file_id: str, now: Instant) -> BatchFile | None:
         """See the port."""

@@ -233,7 +233,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0);
 INSERT INTO batch_file_part (file, no, data) VALUES (?, ?, ?);
 
 -- name: complete_batch_file
-UPDATE batch_file SET whole = 1 WHERE id = ?;
+UPDATE batch_file SET whole = 1, expires_at = ? WHERE id = ?;
 
 -- name: find_batch_file
 SELECT sealed, name, size_bytes, created_at, expires_at FROM batch_file
