@@ -1,5 +1,5 @@
 """A vendor's own client, straight to the vendor and through the plane: what it puts together of an answer is the same,
-field by field, whole and streamed.
+field by field, whole and streamed. Of the other vendor's answers, it puts together the same whole and streamed.
 
 The answers are in the vendors' present formats (Anthropic "Streaming messages", OpenAI "Chat completion chunk").
 """
@@ -302,3 +302,48 @@ def test_a_streamed_completion(name: str, counted: bool, site: Site, engine: Ven
         heard.append(_known(told.model_dump(mode="json", warnings=False)))
     assert heard[1] == heard[0]
     assert ("usage" in heard[1]) is counted
+
+
+def _plain(value: Any) -> Any:
+    """What is the same of an answer, whole or streamed: a stream begins with an empty text, and numbers its blocks."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items() if key != "index" and inner not in ("", None, [])}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", [name for name in MESSAGES if name not in ("cut", "citations")])
+def test_a_message_through_chat(name: str, site: Site, claude: Vendor) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
+    asked: Any = {"model": "thinks", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
+    with openai.OpenAI(base_url=site.plane.base_url, api_key=site.caller.api_key, timeout=20, max_retries=0) as client:
+        claude.replies[:] = [says(200, _message(name))]
+        whole = client.chat.completions.create(**asked).model_dump(mode="json", warnings=False)
+        claude.replies[:] = [_events(name)]
+        with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as streamed:
+            flowed = streamed.get_final_completion().model_dump(mode="json", warnings=False)
+    for told in (whole, flowed):
+        assert told["usage"]["prompt_tokens"] == 365
+        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 300
+        for choice in told["choices"]:
+            for call in choice["message"].get("tool_calls") or ():
+                call["function"] = {
+                    "name": call["function"]["name"],
+                    "arguments": json.loads(call["function"]["arguments"]),
+                }
+    assert _plain(_known(flowed)) == _plain(_known(whole))
+
+
+@pytest.mark.parametrize("name", [name for name in COMPLETIONS if name != "two"])
+def test_a_completion_through_messages(name: str, site: Site, engine: Vendor) -> None:
+    asked: Any = {"model": "talks", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]}
+    asked["tools"] = ASKED["tools"]
+    base = site.plane.base_url.removesuffix("/v1")
+    with anthropic.Anthropic(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client:
+        engine.replies[:] = [says(200, _completion(name))]
+        whole = client.messages.create(**asked).model_dump(mode="json", warnings=False)
+        engine.replies[:] = [_chunks(name, counted=True)]
+        with client.messages.stream(**asked) as streamed:
+            flowed = streamed.get_final_message().model_dump(mode="json", warnings=False)
+    counts = {"input_tokens": 28, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 8, "output_tokens": 40}
+    assert _known(whole)["usage"] == counts | {"service_tier": "standard"}
+    assert _known(flowed) == _known(whole)
