@@ -5,7 +5,9 @@ what, those without a file are here.
 | --- | --- |
 | a call runs on after its caller left | `test_a_caller_that_leaves_at_any_event`, test_upstream |
 | a provider's Retry-After is lost, retries are stacked | `test_a_provider_is_left_alone_for_as_long_as_it_asks` |
+| a provider's "do not retry" is lost | test_upstream, the cases `in vain` |
 | 400, 429 and 500 alike, with the provider's text | test_upstream `test_a_whole_answer_that_fails` |
+| a 200 that holds an error is an answer, or a cut-off | test_upstream, the cases `200, an error` |
 | fallbacks in a circle | `test_fallbacks_in_a_circle_end` |
 | a cut-off stream ends in a clean end | `test_a_stream_that_is_cut_at_any_event` |
 | silence while a model thinks | test_heartbeats, test_anthropic_client |
@@ -13,7 +15,8 @@ what, those without a file are here.
 | parallel tool calls merged or shifted | `test_parallel_tool_calls_…`, test_anthropic_upstream, test_tool_calls |
 | the order of /v1/messages' events, thinking blocks | test_messages, test_block_order, test_as_the_vendor |
 | the first delta lost | `test_the_first_and_the_last_delta_arrive` |
-| strict and json_schema dropped | `test_what_is_asked_arrives` |
+| strict and json_schema dropped | `test_what_is_asked_arrives`, providers/test_anthropic_request |
+| a conversation breaks when another vendor goes on with it | test_block_order, test_openai, test_anthropic_request |
 | fields lost on the way there | `test_what_is_asked_arrives` |
 | fields lost on the way back | test_as_the_vendor, `test_what_is_answered_…`, `test_a_refusal_of_…` |
 | usage shown to callers who did not ask | `test_usage_is_for_those_who_ask`, test_streams |
@@ -21,11 +24,16 @@ what, those without a file are here.
 | one bad answer cools the only deployment | `test_bad_answers_do_not_cool_the_only_deployment` |
 | refusals for money set off retries | harness/checks, on every refusal |
 | check, then add | test_money `test_a_storm_never_spends_above_the_limit`, trust/money |
+| limits count for each worker | test_life `test_one_plane_a_folder`, trust/money |
+| limits hold after the fact | test_money `test_what_runs_is_reserved_at_its_worst_case` |
+| rows that double | storage/test_requests, trust/plane_kills |
+| windows that end in another zone | spend/test_budgets |
 | a disconnect costs nothing | `test_a_caller_that_leaves_at_any_event`, test_streams |
 | an estimate in the place of a true zero | `test_a_true_zero_is_no_estimate`, test_money |
 | an unknown price is 0 | test_policy, the case `unpriced` |
 | cached tokens counted twice or not at all | `test_cached_tokens_are_counted_once`, test_anthropic_upstream |
 | fallbacks escape the budget | test_money `test_a_fallback_that_the_budget_cannot_pay_…` |
+| fallbacks escape the contract's models | test_recovery `test_a_pin_has_no_fallback_…`, contracts/test_plan |
 | surfaces that nobody scans | `test_no_surface_is_left_unscanned`, test_door, test_messages_sent |
 | caches that cross tenants or ignore the format | `test_a_cache_is_one_tenants_and_one_formats` |
 | revoked keys that live on | test_reads `test_a_revoked_key_ends_at_once` |
