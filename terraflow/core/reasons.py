@@ -318,8 +318,8 @@ class Governed(_Code):
     )
     IDEMPOTENCY_REPLAY_NO_CONTENT = _row(
         "IDEMPOTENCY_REPLAY_NO_CONTENT", 409, Kind.RESPONSE, STOP, V0_1,
-        "The key's first request was answered, but its answer has been erased since and cannot be given again;"
-        " the response names that request.",
+        "The key's first request may have been answered, but there is no answer of it to give again: it was erased"
+        " since, or never recorded; the response names that request.",
         "Use a new key if an answer is still needed: the request then runs, and is charged, anew.",
     )
     INPUT_TOO_LARGE = _row(
@@ -429,6 +429,8 @@ class Governed(_Code):
         "QUEUE_SHED", 429, Kind.RESPONSE, RETRY, V0_1,
         "The plane has reached its bound on what may run and wait, and turned the request away unworked.",
         "Back off for as long as Retry-After says, with jitter; an operator who sees this steadily adds capacity.",
+        note="On files and batches the detail `batches` says that the tenant has as many open batches as it may, or that"
+             " no more may be stored.",
     )
     RATE_LIMITED = _row(
         "RATE_LIMITED", 429, Kind.RESPONSE, RETRY, V0_1,
