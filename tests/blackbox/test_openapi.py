@@ -51,7 +51,7 @@ def agrees(described: Json, response: httpx2.Response, path: str) -> Json:
     operation = described["paths"][path][response.request.method.lower()]
     said = operation["responses"][str(response.status_code)]
     assert {name.lower() for name in said["headers"]} >= {
-        name for name in response.headers if name.startswith(("x-", "request-id", "retry-after"))
+        name for name in response.headers if name.startswith(("x-", "request-id", "retry-after", "www-authenticate"))
     }
     body: Json = response.json()
     schema = said["content"][response.headers["content-type"]]["schema"]

@@ -223,6 +223,7 @@ class Checks:
         assert status == reason(code).status
         assert {"x-terraflow-reason", "x-terraflow-cost-usd", "x-terraflow-capability"}.isdisjoint(headers)
         assert (headers.get("x-should-retry") == "false") is (not reason(code).retry and "retry-after" not in headers)
+        assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
         assert ("x-terraflow-request-id" in headers) is named
         if named:
             assert REQUEST_ID.fullmatch(headers["x-terraflow-request-id"])

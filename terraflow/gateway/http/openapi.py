@@ -55,11 +55,13 @@ _ANSWER_HEADERS: dict[str, str] = {
     "X-TerraFlow-Idempotent-Replay": "`true` on a replay.",
     "Retry-After":                   "Seconds, where waiting helps.",
     "X-Should-Retry":                "`false` where the same request would be refused again.",
+    "WWW-Authenticate":              "`Bearer`: the key is absent, or none that is known.",
 }
 # fmt: on
 _OF_BATCHES = ("X-TerraFlow-Workload", "X-TerraFlow-Data-Class", "X-TerraFlow-Sensitive-Types")
 _IDS = ("X-TerraFlow-Request-Id", "X-Request-Id", "Request-Id")
 _NO_ERROR, _NO_ANSWER = ("Retry-After", "X-Should-Retry"), ("X-TerraFlow-Savings-Usd",)
+_UNAUTHENTICATED, _CHALLENGE = 401, "WWW-Authenticate"
 _ERRORS = (shapes.OpenAIError, shapes.OpenAIRefusal, shapes.AnthropicError, shapes.AnthropicRefusal)
 
 
@@ -143,7 +145,7 @@ def _responses(operation: Operation) -> Json:
     for status, codes in sorted(_by_status(operation).items()):
         made[str(status)] = {
             "description": ", ".join(codes),
-            "headers": _headers(headers),
+            "headers": _headers([*headers, _CHALLENGE] if status == _UNAUTHENTICATED else headers),
             "content": {"application/json": {"schema": error}},
         }
     return made
@@ -155,7 +157,7 @@ def _answer_headers(operation: Operation, without: Sequence[str]) -> list[str]:
     return [
         name
         for name in _ANSWER_HEADERS
-        if name != other and name not in without and (operation.mouth or name in of_all)
+        if name not in (other, _CHALLENGE) and name not in without and (operation.mouth or name in of_all)
     ]
 
 

@@ -15,6 +15,8 @@ from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 
 _REFUSED = 400
+_UNAUTHENTICATED = 401
+"""RFC 9110 has no such answer without the scheme that would be taken."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,6 +41,8 @@ def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> R
     elif not reason_of(refuse.reason).retry:
         headers.append((b"x-should-retry", b"false"))
     told = errors.ungoverned(refuse, request_id)
+    if told.status == _UNAUTHENTICATED:
+        headers.append((b"www-authenticate", b"Bearer"))
     return Reply(told.status, headers, mouth.error(told))
 
 
