@@ -245,14 +245,16 @@ class EventTranslator:
         block = self._open.pop(index, None)
         if block is None:
             _malformed()
-        if block.call is not None and block.parts != ["sent"]:
-            return self._call(block.call, block.parts[0] or "{}")
+        # The block is remembered for its place, its text is not.
+        parts, block.parts = block.parts, []
+        if block.call is not None and parts != ["sent"]:
+            return self._call(block.call, parts[0] or "{}")
         if block.kind is wire.ThinkingBlock:
-            whole = _thinking_block("".join(block.parts), block.signature)
+            whole = _thinking_block("".join(parts), block.signature)
             return self._say({"thinking_blocks": [self._thought(whole)]})
         if block.kind is wire.Text and self._cited:
             self._texts += 1
-            said = _cited("".join(block.parts), block.citations)
+            said = _cited("".join(parts), block.citations)
             return self._say({"text_blocks": [{"index": self._texts - 1, **said}]})
         return None
 
