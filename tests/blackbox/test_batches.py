@@ -323,6 +323,13 @@ def test_a_class_or_a_type_that_is_none(site: Site, checks: Checks) -> None:
     checks.ungoverned(response, ModelApi.INVALID_SENSITIVE_TYPE)
 
 
+def test_lines_of_another_content_type_are_told_which_there_are(site: Site, checks: Checks) -> None:
+    for content_type in ("application/x-www-form-urlencoded", "text/plain"):
+        response = site.caller.post(joined([line("a")]), {"Content-Type": content_type}, "/batches")
+        problem = checks.ungoverned(response, ModelApi.INVALID_REQUEST, field="content-type")
+        assert problem["rule"] == "must be application/json, or application/jsonl of lines, in UTF-8"
+
+
 @pytest.mark.parametrize("path", ["/batches", "/files"])
 def test_no_key_of_this_plane(path: str, site: Site, checks: Checks) -> None:
     response = site.caller_with("tf_wrong").post(joined([line("a")]), {"Content-Type": "application/jsonl"}, path)

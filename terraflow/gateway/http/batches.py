@@ -20,7 +20,7 @@ from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, Shortened
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
-from terraflow.gateway.http.head import Head, parse_declared
+from terraflow.gateway.http.head import JSON_TYPE, Head, parse_declared
 from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
 from terraflow.gateway.http.replies import plain_answer, request_id_headers
 from terraflow.gateway.http.wire import Reply, Stalled
@@ -162,7 +162,10 @@ def _file(file: BatchFile | ResultFile) -> dict[str, Any]:
 async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
     """`POST /v1/batches`."""
     values = arrived.head.values
-    inline = _JSONL.fullmatch(values.get(b"content-type", b"")) is not None
+    kind = values.get(b"content-type")
+    inline = kind is not None and _JSONL.fullmatch(kind) is not None
+    if kind is not None and not inline and JSON_TYPE.fullmatch(kind) is None:
+        return invalid_request("content-type", "must be application/json, or application/jsonl of lines, in UTF-8")
     declared = _declared(Head({k: v for k, v in values.items() if k != b"content-type"}) if inline else arrived.head)
     if isinstance(declared, Refuse):
         return declared

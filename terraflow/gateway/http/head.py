@@ -39,7 +39,7 @@ _NAMES = (b"workload", b"data-class", b"sensitive-types", b"deadline-ms", b"run-
 _KNOWN = frozenset(_OURS + name for name in _NAMES)
 _DEADLINE = re.compile(rb"[1-9][0-9]{0,9}")
 _KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
-_JSON_TYPE = re.compile(rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
+JSON_TYPE = re.compile(rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-8\"?\s*)?", re.IGNORECASE)
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512})")
 
 
@@ -94,7 +94,7 @@ def parse_declared(head: Head) -> Declared | Refuse:
     INVALID_SENSITIVE_TYPE."""
     values = head.values
     content_type = values.get(b"content-type")
-    if content_type is not None and _JSON_TYPE.fullmatch(content_type) is None:
+    if content_type is not None and JSON_TYPE.fullmatch(content_type) is None:
         return invalid_request("content-type", "must be application/json in UTF-8")
     if values.get(b"content-encoding", b"identity") != b"identity":
         return invalid_request("content-encoding", "must be absent: bodies are sent uncompressed")
