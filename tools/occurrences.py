@@ -72,7 +72,7 @@ _ROWS: tuple[tuple[Governed | ModelApi, str], ...] = (
     (Governed.PERMITTED,                                 _ITEM),
     (Governed.POLICY_EVALUATION_ERROR,                   _ITEM),
     (Governed.PREFIX_CACHE_SHARED,                       _ITEM),
-    (Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY,         _MOUTHS),
+    (Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY,         _ITEM),
     (Governed.PROVIDER_DISABLED,                         _ITEM),
     (Governed.PROVIDER_ERROR_RECOVERED,                  _ITEM),
     (Governed.PROVIDER_ERROR_UNRECOVERED,                _ITEM),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ from tests.blackbox.conftest import Launch, Site
 from tests.blackbox.test_policy import CASES as EXCLUSIONS
 from tests.harness import bundle
 from tests.harness.batches import answer_key, ended, made, results
-from tests.harness.bundle import Json, Purpose, limit, moment, purpose, sim
+from tests.harness.bundle import Json, Purpose, limit, moment, purpose, remote, sim
 from tests.harness.caller import CANARY, body_of
 from tests.harness.checks import Checks
 from tests.harness.mouths import INVOCATIONS, MOUTHS, Mouth
@@ -158,6 +159,15 @@ def test_a_pinned_item_ends_with_its_exclusion(pinning: Site, checks: Checks) ->
     for case in EXCLUSIONS:
         checks.item(pinning.caller, INVOCATIONS, found[case.name], case.code)
     checks.item(pinning.caller, INVOCATIONS, found["dear"], Governed.BUDGET_REQUEST_LIMIT)
+
+
+def test_an_item_pinned_to_what_lies_outside_of_the_private_networks(
+    launch: Launch, tmp_path: Path, checks: Checks
+) -> None:
+    document = bundle.document(purpose("night", remote("engine", 9), sim("fit"), priority=3))
+    site = launch(document, answer_key_file=answer_key(tmp_path / "key"), private_networks=["10.0.0.0/8"])
+    one = _line(INVOCATIONS, "one", "night", model="engine")
+    checks.item(site.caller, INVOCATIONS, _ended(site, one)["one"], Governed.PRIVATE_ENDPOINT_OUTSIDE_BOUNDARY)
 
 
 def test_an_item_whose_model_is_too_slow(pinning: Site, checks: Checks) -> None:
