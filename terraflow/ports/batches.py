@@ -150,6 +150,10 @@ class BatchStore(Protocol):
         """Its last status. Raises StoreConflict when it has ended."""
         ...
 
+    async def drop_items(self, batch: Batch) -> bool:
+        """Erase some of the items of a batch that was never whole; False when there are no more."""
+        ...
+
     async def take_item(self, batch: Batch, behind: int, request_id: str) -> BatchItem | None:
         """The next queued item behind number `behind`, or the first where none is, which runs as this request from now
         on; None when none is queued."""

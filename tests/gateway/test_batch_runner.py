@@ -181,6 +181,24 @@ async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
         assert plane.upstream_calls == 0
 
 
+@pytest.mark.parametrize("verb", ["end_batch", "drop_items"])
+async def test_of_a_batch_that_failed_nothing_is_kept_that_takes_room(verb: str, tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, document()) as plane:
+        desk: Any = plane.parts.service.desk
+        runner: Any = plane.parts.batches
+        desk._store = Failing(desk._store, "open_batch", effect=True)
+        failing = runner._store = Failing(runner._store, verb, effect=False)
+        with pytest.raises(StoreUnavailable):
+            await begin(plane, ACME, *(line(f"{no}") for no in range(40)))
+        [opened], _ = await desk.page(ACME, None, 9)
+        assert (await ended(plane, opened)).status is BatchStatus.FAILED
+        async with asyncio.timeout(10):
+            while len(runner._open):  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0.01)
+        assert failing.failed
+        assert plane.parts.store._database.read("batch_bytes") == [(0,)]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("effect", [False, True])
 @pytest.mark.parametrize(
     ("how", "verb"),

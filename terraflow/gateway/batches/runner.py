@@ -240,6 +240,10 @@ class Runner:
             status = await self._ends_as(running)
             if status is not None:
                 await self._end(running.batch, status)
+                if status is BatchStatus.FAILED:
+                    # Nobody will ever read them, and until they are gone they take room.
+                    while await self._store.drop_items(running.batch):
+                        pass
                 self._open.remove(running)
         except Exception as fault:
             self._failed(running, fault)

@@ -16,6 +16,7 @@ from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.batch_files import BatchFiles
 from terraflow.storage.sqlite.committer import Committer
 from terraflow.storage.sqlite.connection import Database, Row
+from terraflow.storage.sqlite.erasure import SOME
 from terraflow.storage.sqlite.seal import Seal
 
 ITEMS_AT_ONCE = 64
@@ -98,6 +99,10 @@ class SqliteBatches(BatchFiles):
         """See the port."""
         parameters = (status.value, now, erase_at, batch.id)
         await self._committer.submit(partial(self._once, "end_batch", parameters))
+
+    async def drop_items(self, batch: Batch) -> bool:
+        """See the port."""
+        return await self._committer.submit(partial(self._run, "drop_batch_items", (batch.id, SOME))) == SOME
 
     async def take_item(self, batch: Batch, behind: int, request_id: str) -> BatchItem | None:
         """See the port."""

@@ -343,6 +343,9 @@ DELETE FROM batch_item WHERE id IN
   (SELECT item.id FROM batch JOIN batch_item item ON item.batch = batch.id
    WHERE batch.erase_at <= ? AND (batch.tenant = ? OR ? IS NULL) LIMIT ?);
 
+-- name: drop_batch_items
+DELETE FROM batch_item WHERE id IN (SELECT id FROM batch_item WHERE batch = ? LIMIT ?);
+
 -- name: erase_batches
 DELETE FROM batch WHERE erase_at <= ? AND (tenant = ? OR ? IS NULL)
 AND NOT EXISTS (SELECT 1 FROM batch_item WHERE batch = batch.id);
