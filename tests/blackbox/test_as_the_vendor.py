@@ -167,6 +167,7 @@ COMPLETIONS: dict[str, list[Json]] = {
     "cut": [{"message": {"content": "Grü"}, "finish_reason": "length"}],
     "calls": [{"message": {"content": "Both.", "tool_calls": CALLS}, "finish_reason": "tool_calls"}],
     "calls alone": [{"message": {"content": None, "tool_calls": CALLS[:1]}, "finish_reason": "tool_calls"}],
+    "a call by name": [{"message": {"content": None, "tool_calls": CALLS[:1]}, "finish_reason": "stop"}],
     "refusal": [{"message": {"content": None, "refusal": "I cannot."}, "finish_reason": "stop"}],
     "logprobs": [{"message": {"content": "Hi"}, "finish_reason": "stop", "logprobs": LOGPROBS}],
     "two": [
@@ -347,3 +348,4 @@ def test_a_completion_through_messages(name: str, site: Site, engine: Vendor) ->
     counts = {"input_tokens": 28, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 8, "output_tokens": 40}
     assert _known(whole)["usage"] == counts | {"service_tier": "standard"}
     assert _known(flowed) == _known(whole)
+    assert (whole["stop_reason"] == "tool_use") is ("call" in name)

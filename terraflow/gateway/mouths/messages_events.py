@@ -115,10 +115,7 @@ class EventWriter:
         if not self._started:
             self._start({}, Usage())
         self._flush(everything=True)
-        ended = {
-            "stop_reason": stop_of(self._finish, self._stop_sequence, refused=self._refused),
-            "stop_sequence": self._stop_sequence,
-        }
+        ended = stop_of(self._finish, self._stop_sequence, refused=self._refused, called=bool(self._calls))
         self._say("message_delta", {"delta": ended, "usage": usage_object(usage)})
         self._say("message_stop", {})
         return b"".join(self._out)

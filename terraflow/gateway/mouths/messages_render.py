@@ -50,13 +50,17 @@ def usage_object(usage: Usage) -> Json:
     }
 
 
-def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool) -> str:
-    """Anthropic's word for how an answer ended."""
+def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool, called: bool) -> Json:
+    """Anthropic's words for how an answer ended. OpenAI's finish of a call that the caller had asked for by its tool's
+    name is `stop`, and so is that of some engines for every call."""
+    reason = STOP_REASONS.get(finish or "", "end_turn")
     if refused:
-        return "refusal"
-    if finish == "stop" and stop_sequence is not None:
-        return "stop_sequence"
-    return STOP_REASONS.get(finish or "", "end_turn")
+        reason = "refusal"
+    elif finish == "stop" and stop_sequence is not None:
+        reason = "stop_sequence"
+    elif finish == "stop" and called:
+        reason = "tool_use"
+    return {"stop_reason": reason, "stop_sequence": stop_sequence if reason == "stop_sequence" else None}
 
 
 def tier_of(extras: Json) -> Json:
@@ -78,8 +82,12 @@ def render(closed: Closed, _created: int) -> bytes:
             "role": "assistant",
             "model": closed.capability,
             "content": content_of(message),
-            "stop_reason": stop_of(choice["finish_reason"], answer.stop_sequence, refused=bool(message.get("refusal"))),
-            "stop_sequence": answer.stop_sequence,
+            **stop_of(
+                choice["finish_reason"],
+                answer.stop_sequence,
+                refused=bool(message.get("refusal")),
+                called=bool(message.get("tool_calls") or message.get("function_call")),
+            ),
             "usage": usage_object(answer.usage) | tier_of(answer.extras),
             "terraflow": terraflow_object(closed),
         }

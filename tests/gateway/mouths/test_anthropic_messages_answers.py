@@ -140,6 +140,8 @@ def test_a_whole_answer() -> None:
         ({"content": "x"}, "stop", "END", "stop_sequence"),
         ({"content": "x"}, "length", None, "max_tokens"),
         ({"tool_calls": [call(0, "{}")]}, "tool_calls", None, "tool_use"),
+        ({"tool_calls": [call(0, "{}")]}, "stop", None, "tool_use"),
+        ({"tool_calls": [call(0, "{}")]}, "length", None, "max_tokens"),
         ({"content": "x"}, "content_filter", None, "refusal"),
         ({"refusal": "no"}, "stop", None, "refusal"),
     ],
