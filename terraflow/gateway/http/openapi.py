@@ -65,6 +65,15 @@ _UNAUTHENTICATED, _CHALLENGE = 401, "WWW-Authenticate"
 _ERRORS = (shapes.OpenAIError, shapes.OpenAIRefusal, shapes.AnthropicError, shapes.AnthropicRefusal)
 
 
+_VERSION: Json = {
+    "name": "anthropic-version",
+    "in": "header",
+    "required": False,
+    "description": "With it errors are in Anthropic's shape, and the request's id stands in Request-Id.",
+    "schema": {"type": "string"},
+}
+
+
 @cache
 def document(routes: frozenset[tuple[str, str]]) -> bytes:
     """The OpenAPI document of these routes, indented JSON. Raises KeyError unless OPERATIONS has exactly them."""
@@ -114,6 +123,8 @@ def _operation(named: str, path: str, operation: Operation) -> Json:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in _REQUEST_HEADERS]
     if operation.declares:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in _OF_BATCHES]
+    if operation.either:
+        parameters.append(_VERSION)
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in operation.query.items()]
     if parameters:
         made["parameters"] = parameters
@@ -141,6 +152,8 @@ def _responses(operation: Operation) -> Json:
     error = _ref(f"{vendor}Error")
     if operation.mouth:
         error = {"anyOf": [_ref(f"{vendor}Refusal"), error]}
+    if operation.either:
+        error = {"anyOf": [_ref("OpenAIError"), _ref("AnthropicError")]}
     headers = _answer_headers(operation, _NO_ANSWER)
     for status, codes in sorted(_by_status(operation).items()):
         made[str(status)] = {
@@ -152,7 +165,7 @@ def _responses(operation: Operation) -> Json:
 
 
 def _answer_headers(operation: Operation, without: Sequence[str]) -> list[str]:
-    other = "X-Request-Id" if operation.anthropic else "Request-Id"
+    other = "" if operation.either else "X-Request-Id" if operation.anthropic else "Request-Id"
     of_all = (*_IDS, *_NO_ERROR)
     return [
         name

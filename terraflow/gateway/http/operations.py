@@ -23,7 +23,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     `body` names the schema of a JSON body, `bodies` are those of other types; `answer` None is JSON lines. `errors` are
     the codes beside those of every route; a `mouth` has all governed ones. `example` is of the body, `answered` of the
-    answer. `accepted` says that it may answer 202, too, `declares` that the headers which declare something are read.
+    answer. `accepted` says that it may answer 202, too, `declares` that the headers which declare something are read,
+    `either` that it is spoken to by either vendor's clients, each in its own shape.
     """
 
     summary: str
@@ -37,6 +38,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     anthropic: bool = False
     accepted: bool = False
     declares: bool = False
+    either: bool = False
     example: Any = None
     answered: Any = None
 
@@ -142,8 +144,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="The workloads that the key may call, and their capabilities",
         answer=shapes.ModelList,
         errors=_BUNDLE,
+        either=True,
     ),
-    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=_BUNDLE),
+    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=_BUNDLE, either=True),
     ("GET", "/v1/evidence/*"): Operation(
         summary="What was recorded of a request",
         answer=shapes.EvidenceAnswer,
