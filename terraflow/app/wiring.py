@@ -35,12 +35,12 @@ from terraflow.evidence.proof import prove
 from terraflow.gateway.adaptive_limit import LimitRule, PlaneLimit
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.admission_queue import AdmissionRule
-from terraflow.gateway.batches.desk import Batches, BatchLimits
-from terraflow.gateway.batches.runner import RunLimits, Runner
+from terraflow.gateway.batches.desk import Batches
+from terraflow.gateway.batches.runner import BatchLimits, Runner
 from terraflow.gateway.capacity import Capacity
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.heartbeats import Heartbeats
-from terraflow.gateway.http.arrived import ServiceLimits
+from terraflow.gateway.http.arrived import Edge
 from terraflow.gateway.http.scrape import MetricsDoor
 from terraflow.gateway.http.service import Service
 from terraflow.gateway.plane import Limits, Plane, ProviderSet, Telemetry
@@ -97,7 +97,7 @@ class LedgerProofs:
         self._key = key
 
     async def prove(self, tenant: str, index: int) -> bytes | None:
-        """See `gateway.http.reads.EvidenceReader`."""
+        """See `gateway.http.arrived.EvidenceReader`."""
         return await asyncio.to_thread(prove, self._ledger, tenant, index, self._key)
 
 
@@ -140,15 +140,17 @@ async def start(settings: Settings, *, access_log: TextIO | None = None, wrap: W
         recovery = RecoveryLoop(store, clock, running)
         plane = _plane(settings, wrap, clock, store, bundles, providers, running, recovery, told)
         batches = wrap.batches(sqlite.batches)
-        runner = Runner(plane, batches, _run_limits(settings))
+        limits = _batch_limits(settings)
+        runner = Runner(plane, batches, limits)
         with naming("data_dir", Path(settings.data_dir) / DATABASE):
             await runner.resume()
         checkpoints = Checkpoints(sqlite.ledger, log_key, marks, settings.checkpoint_interval_ms / 1000)
         checkpoints.start()
         opened.push_async_callback(asyncio.to_thread, checkpoints.stop)
-        desk = Batches(plane, batches, _batch_limits(settings), runner)
-        proofs = LedgerProofs(sqlite.ledger, log_key.public_key())
-        service = _service(settings, plane, proofs, checkpoints, desk, door)
+        desk = Batches(plane, batches, limits, runner)
+        edge = Edge(plane=plane, desk=desk, evidence=LedgerProofs(sqlite.ledger, log_key.public_key()))
+        trusted = within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True
+        service = Service(edge, trusted, checkpoints.trouble, metrics=door)
         metrics.watch(lambda: read_state(plane, service.unready, checkpoints, sqlite.commits))
         beside(opened, bundles.keep_fresh())
         beside(opened, recovery.keep_trying())
@@ -209,6 +211,10 @@ def _plane(
         running=running,
         heartbeats=Heartbeats(clock, settings.heartbeat_s),
         limits=Limits(
+            body_bytes_max=settings.body_bytes_max,
+            body_values_max=settings.body_values_max,
+            body_timeout_s=settings.body_timeout_s,
+            deadline_ms_max=settings.deadline_ms_max,
             scan_bytes_max=settings.scan_bytes_max,
             attempts_max=settings.provider_attempts_max,
             answer_keep_s=settings.answer_keep_s,
@@ -219,57 +225,19 @@ def _plane(
     )
 
 
-def _service(
-    settings: Settings,
-    plane: Plane,
-    proofs: LedgerProofs,
-    checkpoints: Checkpoints,
-    desk: Batches,
-    door: MetricsDoor | None,
-) -> Service:
-    return Service(
-        plane,
-        _service_limits(settings),
-        proofs,
-        within(settings.trusted_proxies) if settings.trusted_proxies else lambda _: True,
-        checkpoints.trouble,
-        desk,
-        metrics=door,
-    )
-
-
 def _limits(floor: int, ceiling: int) -> LimitRule:
     """A floor that was left alone does not stand in the way of a low ceiling."""
     return LimitRule(floor=min(floor, ceiling), ceiling=ceiling)
-
-
-def _service_limits(settings: Settings) -> ServiceLimits:
-    return ServiceLimits(
-        body_bytes_max=settings.body_bytes_max,
-        body_values_max=settings.body_values_max,
-        body_timeout_s=settings.body_timeout_s,
-        deadline_ms_max=settings.deadline_ms_max,
-    )
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:
     return BatchLimits(
         items_max=settings.batch_items_max,
         bytes_max=settings.batch_bytes_max,
-        line_bytes_max=settings.body_bytes_max,
-        values_max=settings.body_values_max,
         open_max=settings.batches_open_max,
         stored_bytes_max=settings.batches_bytes_max,
-        keep_s=settings.batch_keep_s,
-    )
-
-
-def _run_limits(settings: Settings) -> RunLimits:
-    return RunLimits(
         running_max=settings.batch_running_max,
         keep_s=settings.batch_keep_s,
-        values_max=settings.body_values_max,
-        deadline_ms_max=settings.deadline_ms_max,
     )
 
 

@@ -2,11 +2,14 @@
 
 1. A thumb, a score, words of a list: facts. There is no field for a text, since none may stand in the evidence.
 2. The same words give the same feedback, in whatever order they came.
+3. Of one request one feedback is recorded at a time: what is read of its record holds until it is written to.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -90,3 +93,14 @@ def recorded(said: Said, tenant: str, application: str, request_id: str, at: Ins
 def said_by(kept: record.Feedback) -> Said:
     """What a recorded feedback says."""
     return Said(rating=kept.rating, score=kept.score, labels=kept.labels)
+
+
+class OneAtATime:
+    """Whose turn it is to speak of a request; forgotten with the last who waits."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, request_id: str) -> asyncio.Lock:
+        """The lock of a request."""
+        return self._locks.setdefault(request_id, asyncio.Lock())

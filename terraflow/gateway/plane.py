@@ -30,8 +30,12 @@ from terraflow.ports.upstream import Provider
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one request. The defaults and their reasons stand in `app.settings`."""
+    """Bounds of one request, however it comes. The defaults and their reasons stand in `app.settings`."""
 
+    body_bytes_max: int
+    body_values_max: int
+    body_timeout_s: float
+    deadline_ms_max: int
     scan_bytes_max: int
     attempts_max: int
     answer_keep_s: int

@@ -23,6 +23,10 @@ class Turns:
     def __init__(self) -> None:
         self._one = asyncio.Lock()
 
+    async def parsed(self, parse: Callable[[], T], size_bytes: int) -> T:
+        """What `parse` makes of a body of this size: at once when it is short, else in its turn."""
+        return parse() if size_bytes < LONG_BYTES else await self.take(parse)
+
     async def take(self, piece: Callable[[], T]) -> T:
         """What `piece` returns or raises, when its turn has come; the loop goes round before the next one."""
         async with self._one:

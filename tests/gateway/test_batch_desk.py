@@ -50,7 +50,7 @@ async def test_a_tenant_whose_uploads_dawdle_waits_and_is_turned_away_and_anothe
             return wire, asyncio.create_task(service.handle(wire))
 
         for _ in range(TENANT_MAX):
-            await held.enter_async_context(service.desk.uploads.place("acme"))
+            await held.enter_async_context(service.edge.desk.uploads.place("acme"))
         waiting = [hand_in("night") for _ in range(WAITING_MAX)]
         await asyncio.sleep(0.1)
         assert not any(task.done() for _, task in waiting)
@@ -70,7 +70,7 @@ async def test_a_file_that_is_not_whole_any_more_makes_no_batch(tmp_path: Path) 
     caller = KeyHolder("acme", "web", "key_1")
     data = joined([line("a")]).ljust(PIECE_BYTES - 1) + b"\n" + joined([line("b")])
     async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
-        desk = plane.parts.service.desk
+        desk = plane.parts.service.edge.desk
         file = await desk.keep(caller, "asked.jsonl", data)
         assert isinstance(file, BatchFile)
         asked = Asked(endpoint="/v1/chat/completions", input_file=file.id)

@@ -61,7 +61,7 @@ def document(*, tenants: bool = False) -> dict[str, Any]:
 
 
 async def begin(plane: Inside, caller: KeyHolder, *lines: Any) -> Batch:
-    made = await plane.parts.service.desk.create(caller, Declared(), Asked(), joined(lines))
+    made = await plane.parts.service.edge.desk.create(caller, Declared(), Asked(), joined(lines))
     assert isinstance(made, Batch)
     return made
 
@@ -69,7 +69,7 @@ async def begin(plane: Inside, caller: KeyHolder, *lines: Any) -> Batch:
 async def ended(plane: Inside, batch: Batch, caller: KeyHolder = ACME) -> Batch:
     async with asyncio.timeout(15):
         while True:
-            found = await plane.parts.service.desk.find(caller, batch.id)
+            found = await plane.parts.service.edge.desk.find(caller, batch.id)
             assert isinstance(found, Batch)
             if found.ended_at is not None:
                 return found
@@ -172,7 +172,7 @@ async def test_an_answer_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> 
 
 async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document()) as plane:
-        desk: Any = plane.parts.service.desk
+        desk: Any = plane.parts.service.edge.desk
         desk._store = Failing(desk._store, "open_batch", effect=True)
         with pytest.raises(StoreUnavailable):
             await begin(plane, ACME, line("a"))
@@ -216,10 +216,10 @@ async def test_what_ends_before_all_of_it_ran_says_so_whatever_fails(
         failing = runner._store = Failing(runner._store, verb, effect=effect)
         window_s = 1 if how is BatchStatus.EXPIRED else 600
         lines = joined(line(f"{no}") for no in range(100))
-        batch = await plane.parts.service.desk.create(ACME, Declared(), Asked(window_s=window_s), lines)
+        batch = await plane.parts.service.edge.desk.create(ACME, Declared(), Asked(window_s=window_s), lines)
         assert isinstance(batch, Batch)
         if how is BatchStatus.CANCELLED:
-            await plane.parts.service.desk.cancel(ACME, batch.id)
+            await plane.parts.service.edge.desk.cancel(ACME, batch.id)
         batch = await ended(plane, batch)
         assert failing.failed
         assert (batch.status, batch.completed, batch.total) == (how, plane.upstream_calls, 100)
@@ -230,7 +230,7 @@ async def test_what_ends_before_all_of_it_ran_says_so_whatever_fails(
 @pytest.mark.parametrize("effect", [False, True])
 async def test_a_cancellation_that_failed_is_asked_for_again(effect: bool, tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document(), batch_running_max=1) as plane:
-        desk: Any = plane.parts.service.desk
+        desk: Any = plane.parts.service.edge.desk
         batch = await begin(plane, ACME, *(line(f"{no}") for no in range(100)))
         desk._store = Failing(desk._store, "cancel_batch", effect=effect)
         with pytest.raises(StoreUnavailable):
@@ -273,7 +273,7 @@ async def test_a_batch_ends_as_who_cancels_it_at_its_end_was_told(
 ) -> None:
     async with plane_inside(tmp_path, document()) as plane:
         runner: Any = plane.parts.batches
-        desk = plane.parts.service.desk
+        desk = plane.parts.service.edge.desk
         store = runner._store = Overtaken(runner._store, lambda batch: desk.cancel(ACME, batch.id), before=before)
         batch = await ended(plane, await begin(plane, ACME, line("a")))
         assert (store.told, batch.status, batch.completed) == (told, ends, 1)
@@ -286,7 +286,7 @@ async def test_no_tenant_waits_for_anothers_batch(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         small = await begin(plane, UMBRA, *(line(f"{no}", "theirs") for no in range(10)))
         await ended(plane, small, UMBRA)
-        found = await plane.parts.service.desk.find(ACME, large.id)
+        found = await plane.parts.service.edge.desk.find(ACME, large.id)
         assert isinstance(found, Batch) and found.completed < 60
         running = await plane.parts.batches._store.running_items(found)
         assert len(running) <= 4
@@ -317,7 +317,7 @@ async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: 
         health, clock = plane.parts.plane.health, plane.parts.plane.clock
         for _ in range(HealthRule().faults_max):
             health.failed("a", clock.monotonic(), clock.monotonic(), None)
-        desk = plane.parts.service.desk
+        desk = plane.parts.service.edge.desk
         batch = await desk.create(ACME, Declared(workload="night"), Asked(), joined([line("pinned", "a")]))
         assert isinstance(batch, Batch)
         await asyncio.sleep(0.2)
@@ -358,7 +358,7 @@ def resting_after_a_call() -> dict[str, Any]:
 async def begin_pinned(plane: Inside, *lines: Any) -> Batch:
     failed = await plane.chat(line("", "a")["body"], **{"x-terraflow-workload": "night"})
     assert failed.status == 503
-    batch = await plane.parts.service.desk.create(ACME, Declared(workload="night"), Asked(), joined(lines))
+    batch = await plane.parts.service.edge.desk.create(ACME, Declared(workload="night"), Asked(), joined(lines))
     assert isinstance(batch, Batch)
     return batch
 
@@ -374,7 +374,7 @@ async def test_items_that_wait_for_their_capability_hold_no_others_up(tmp_path: 
     async with plane_inside(tmp_path, resting_after_a_call(), **settings) as plane:
         lines = [line("pinned", "a"), line("pinned too", "a"), line("free", "b"), line("free too", "b")]
         batch = await begin_pinned(plane, *lines)
-        desk = plane.parts.service.desk
+        desk = plane.parts.service.edge.desk
         async with asyncio.timeout(10):
             while True:
                 found = await desk.find(ACME, batch.id)

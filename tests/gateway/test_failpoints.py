@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from terraflow.gateway import attempts, calling, recording
-from terraflow.gateway.http import service
+from terraflow.gateway.http import arrived, service
 from terraflow.gateway.stages import (
     admit,
     answer_from_cache,
@@ -62,6 +62,7 @@ class Point(NamedTuple):
 
 MODULES = {
     "service": service,
+    "arrived": arrived,
     "wire": MemoryWire,
     "check_bundle": check_bundle,
     "resolve_workload": resolve_workload,
@@ -81,7 +82,7 @@ MODULES = {
 POINTS = [
     Point("service", "parse_head"),
     Point("service", "authenticate"),
-    Point("service", "parse_declared"),
+    Point("arrived", "parse_declared"),
     Point("wire", "read_body"),
     Point("plane.store", "find_key"),
     Point("plane.clock", "monotonic"),

@@ -18,7 +18,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.gateway.batches.item import ENDPOINTS, INVOCATIONS_PATH, above_p3
 from terraflow.gateway.batches.lines import Reading, problem
-from terraflow.gateway.batches.runner import Runner
+from terraflow.gateway.batches.runner import BatchLimits, Runner
 from terraflow.gateway.batches.uploads import Uploads
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.in_force import bundle_in_force
@@ -32,18 +32,6 @@ RETRY_S = 60
 PAGE = 16
 """Lines that are read at a time when results are sent."""
 OUTPUT, ERRORS = "-output", "-errors"
-
-
-class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of what is handed in. The defaults and their reasons stand in `app.settings`."""
-
-    items_max: int
-    bytes_max: int
-    line_bytes_max: int
-    values_max: int
-    open_max: int
-    stored_bytes_max: int
-    keep_s: int
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,10 +201,10 @@ class Batches:
 
     async def _read(self, data: bytes, endpoint: str | None) -> Reading | Refuse:
         """The lines of a batch, some a turn of the loop."""
-        limits = self.limits
+        limits, of_body = self.limits, self._plane.limits
         if data.count(b"\n") + (not data.endswith(b"\n")) > limits.items_max:
             return invalid_request("lines", f"must be at most {limits.items_max}")
-        reading = Reading(endpoint, frozenset(ENDPOINTS), limits.line_bytes_max, limits.values_max)
+        reading = Reading(endpoint, frozenset(ENDPOINTS), of_body.body_bytes_max, of_body.body_values_max)
         some: list[bytes] = []
         size, first = 0, 1
         lines = data.split(b"\n")

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -36,7 +36,6 @@ from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.pipeline import govern
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.batches import Batch, BatchItem
 from terraflow.ports.store import KeyHolder
 from terraflow.ports.upstream import ModelRequest
@@ -94,20 +93,20 @@ def above_p3(bundle: Bundle, caller: KeyHolder, workload: str | None, model: str
     return None if found.workload.priority is Priority.P3 else Refuse(reason=ModelApi.BATCH_REQUIRES_P3)
 
 
-async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, deadline_ms_max: int) -> Result | Later:
+async def run(plane: Plane, batch: Batch, item: BatchItem) -> Result | Later:
     """Run an item that was taken as `item.request_id`."""
     assert item.request_id is not None and item.data is not None
     mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
     caller = KeyHolder(batch.tenant, batch.application, batch.key_id)
     body = bytes(given.body)
-    read = await _read(plane, batch, caller, partial(mouth.parse, body, values_max), len(body))
+    read = await _read(plane, batch, caller, mouth, body)
     if isinstance(read, Refuse):
         plane.telemetry.turned_away(read, item.request_id, caller)
         told = errors.ungoverned(read, item.request_id)
         return Result(False, lines.answered(item.request_id, given.custom_id, told.status, mouth.error(told)))
     request, declared = read
     # A deadline that is not declared would be the contract's (rule 3).
-    deadline_ms = declared.deadline_ms or deadline_ms_max
+    deadline_ms = declared.deadline_ms or plane.limits.deadline_ms_max
     x = Exchange.begun(
         RequestId(item.request_id),
         mouth.name,
@@ -117,7 +116,7 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
         body,
         received_at=plane.clock.now(),
         started=plane.clock.monotonic(),
-        deadline_ms_max=deadline_ms_max,
+        deadline_ms_max=plane.limits.deadline_ms_max,
     )
     closed = await govern(plane, x)
     assert closed is not None
@@ -128,10 +127,10 @@ async def run(plane: Plane, batch: Batch, item: BatchItem, values_max: int, dead
 
 
 async def _read(
-    plane: Plane, batch: Batch, caller: KeyHolder, parse: Callable[[], ModelRequest | Refuse], size: int
+    plane: Plane, batch: Batch, caller: KeyHolder, mouth: Mouth, body: bytes
 ) -> tuple[ModelRequest, Declared] | Refuse:
     """The item's request and what is declared of it, or why it is none."""
-    request = await _parsed(plane, parse, size)
+    request = await _parsed(plane, mouth, body)
     if isinstance(request, Refuse):
         return request
     said = Declared(
@@ -151,8 +150,8 @@ async def _read(
     return request, declared
 
 
-async def _parsed(plane: Plane, parse: Callable[[], ModelRequest | Refuse], size: int) -> ModelRequest | Refuse:
-    return parse() if size < LONG_BYTES else await plane.turns.take(parse)
+async def _parsed(plane: Plane, mouth: Mouth, body: bytes) -> ModelRequest | Refuse:
+    return await plane.turns.parsed(partial(mouth.parse, body, plane.limits.body_values_max), len(body))
 
 
 def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
@@ -161,7 +160,7 @@ def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
 
 
 async def from_record(
-    plane: Plane, batch: Batch, item: BatchItem, values_max: int, outcome: record.Outcome, kept: bytes | None
+    plane: Plane, batch: Batch, item: BatchItem, outcome: record.Outcome, kept: bytes | None
 ) -> Result:
     """The result of an item whose request has ended without its line (rule 2); `kept` is its stored answer. What only
     the request says of how an answer is told is read of it once more."""
@@ -170,8 +169,7 @@ async def from_record(
     answer = None if kept is None else decode_kept(kept)
     request = None
     if answer is not None:
-        body = bytes(given.body)
-        request = await _parsed(plane, partial(mouth.parse, body, values_max), len(body))
+        request = await _parsed(plane, mouth, bytes(given.body))
     closed = Closed(
         request_id=item.request_id,
         reason=Governed(outcome.reason_code),

@@ -43,19 +43,21 @@ _UNRUN = {
 }
 
 
-class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of what runs, and how long an ended batch is kept."""
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of batches. The defaults and their reasons stand in `app.settings`."""
 
+    items_max: int
+    bytes_max: int
+    open_max: int
+    stored_bytes_max: int
     running_max: int
     keep_s: int
-    values_max: int
-    deadline_ms_max: int
 
 
 class Runner:
     """Runs batches until it is stopped."""
 
-    def __init__(self, plane: Plane, store: BatchStore, limits: RunLimits) -> None:
+    def __init__(self, plane: Plane, store: BatchStore, limits: BatchLimits) -> None:
         self._plane = plane
         self._store = store
         self._limits = limits
@@ -155,7 +157,7 @@ class Runner:
             self._look_at(running)
 
     async def _run(self, running: Open, request_id: str) -> None:
-        batch, limits = running.batch, self._limits
+        batch = running.batch
         taken = await self._store.take_item(batch, running.taken, request_id)
         if taken is None:
             running.drained = True
@@ -164,7 +166,7 @@ class Runner:
         if taken.data is None:
             await self._end_item(batch, taken, items.Result(False, b""))
             return
-        found = await items.run(self._plane, batch, taken, limits.values_max, limits.deadline_ms_max)
+        found = await items.run(self._plane, batch, taken)
         if isinstance(found, items.Later):
             await self._store.return_item(batch, taken.no, request_id)
             running.drained = False
@@ -228,7 +230,7 @@ class Runner:
             return items.Result(False, b"")
         kept = await self._store.answer_of(batch.tenant, request_id, self._plane.clock.now())
         try:
-            return await items.from_record(self._plane, batch, item, self._limits.values_max, outcome, kept)
+            return await items.from_record(self._plane, batch, item, outcome, kept)
         except Exception as fault:
             # It has ended all the same: a line that cannot be made keeps no batch open.
             log.error("the result of an item cannot be told: %s", place_of(fault))

@@ -2,13 +2,9 @@
 
 1. An application acts on its own requests; another's looks like one that does not exist.
 2. An act is no governed request: it has a request id of its own, and no reason header.
-3. Feedback on one request is taken one at a time: what is read of its record holds until it is written to.
 """
 
 from __future__ import annotations
-
-import asyncio
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -17,6 +13,7 @@ from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import usd
 from terraflow.evidence import record
 from terraflow.gateway import feedback
+from terraflow.gateway.http.arrived import Arrived, Edge, read_declared
 from terraflow.gateway.http.replies import plain_answer
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.plane import Plane
@@ -29,27 +26,17 @@ FEEDBACKS_MAX = 16
 """Feedbacks that are kept of one request: a mind is changed now and then, and a log is for ever."""
 
 
-class Turns:
-    """Whose turn it is to speak of a request; forgotten with the last who waits."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, request_id: str) -> asyncio.Lock:
-        """The lock of a request."""
-        return self._locks.setdefault(request_id, asyncio.Lock())
-
-
-async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -> Reply | Refuse:
+async def cancel(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     """End a request that is under way: 200 with how it ended, 202 when its end is not recorded yet; REQUEST_NOT_FOUND
     for any that is not under way.
 
     `cancelled` false: it came to its own end first. Each of several cancellations at once gets the same answer.
     """
-    if not plane.running.cancel(named, (caller.tenant, caller.application)):
+    running, caller, named = edge.plane.running, arrived.caller, arrived.argument
+    if not running.cancel(named, (caller.tenant, caller.application)):
         return Refuse(reason=ModelApi.REQUEST_NOT_FOUND)
-    ended = await plane.running.wait(named, CANCEL_WAIT_S)
-    outcome = await _outcome(plane, caller, named) if ended else None
+    ended = await running.wait(named, CANCEL_WAIT_S)
+    outcome = await _outcome(edge.plane, caller, named) if ended else None
     body = {
         "object": "request",
         "id": named,
@@ -57,24 +44,22 @@ async def cancel(plane: Plane, caller: KeyHolder, request_id: str, named: str) -
         "reason_code": None if outcome is None else outcome.reason_code,
         "cost_usd": None if outcome is None else usd(outcome.cost_micro_usd),
     }
-    return plain_answer(body, request_id, status=202 if outcome is None else 200)
+    return plain_answer(body, arrived.request_id, status=202 if outcome is None else 200)
 
 
-async def give_feedback(
-    plane: Plane, turns: Turns, caller: KeyHolder, request_id: str, named: str, raw: bytes
-) -> Reply | Refuse:
+async def give_feedback(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     """Record what the application says of a request that has ended: INVALID_REQUEST for what is not of the shape, or
     one too many; REQUEST_NOT_FOUND for any that has not ended. What was said last is not recorded again."""
-    said = feedback.parse(raw)
+    read = await read_declared(edge, arrived, feedback.BODY_BYTES_MAX)
+    said = read if isinstance(read, Refuse) else feedback.parse(read[1])
     if isinstance(said, Refuse):
         return said
-    async with turns.of(named):
-        return await _recorded(plane, caller, request_id, named, said)
+    async with edge.feedback.of(arrived.argument):
+        return await _recorded(edge.plane, arrived, said)
 
 
-async def _recorded(
-    plane: Plane, caller: KeyHolder, request_id: str, named: str, said: feedback.Said
-) -> Reply | Refuse:
+async def _recorded(plane: Plane, arrived: Arrived, said: feedback.Said) -> Reply | Refuse:
+    caller, named = arrived.caller, arrived.argument
     entries = await plane.store.find_entries(caller.tenant, caller.application, named)
     if not any(entry.kind == "outcome" for entry in entries):
         return Refuse(reason=ModelApi.REQUEST_NOT_FOUND)
@@ -88,7 +73,7 @@ async def _recorded(
         data = record.encode_feedback(kept)
         await plane.store.finish((Entry(caller.tenant, caller.application, named, "feedback", data),))
     body = {"object": "feedback", "request_id": named, "time": kept.time, **msgspec.structs.asdict(said)}
-    return plain_answer(body, request_id)
+    return plain_answer(body, arrived.request_id)
 
 
 async def _outcome(plane: Plane, caller: KeyHolder, named: str) -> record.Outcome | None:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -16,10 +15,10 @@ from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import MICRO
-from terraflow.gateway.batches.desk import Asked, Batches, ResultFile, Shortened, no_room, result_files
+from terraflow.gateway.batches.desk import Asked, ResultFile, Shortened, no_room, result_files
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
-from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
+from terraflow.gateway.http.arrived import Arrived, Edge, read_body
 from terraflow.gateway.http.head import JSON_TYPE, Head, parse_declared
 from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
 from terraflow.gateway.http.replies import plain_answer, request_id_headers
@@ -49,31 +48,28 @@ _METADATA_RULE = f"must be at most {METADATA_PAIRS} texts of {METADATA_VALUE} ch
 
 _encode = msgspec.json.Encoder().encode
 
-Handler = Callable[[Batches, ServiceLimits, Arrived], Awaitable[Reply | Refuse | None]]
-"""Answers a request of a route of this module."""
-
 
 # Files.
 
 
-async def upload(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def upload(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`POST /v1/files`: a form with `purpose` and `file`."""
     boundary = boundary_of(arrived.head.values.get(b"content-type"))
     if boundary is None:
         return invalid_request("content-type", "must be multipart/form-data with a boundary")
     if arrived.head.values.get(b"content-encoding", b"identity") != b"identity":
         return invalid_request("content-encoding", "must be absent: bodies are sent uncompressed")
-    async with desk.uploads.place(arrived.caller.tenant) as placed:
+    async with edge.desk.uploads.place(arrived.caller.tenant) as placed:
         if not placed:
             return no_room()
-        raw = await read_body(arrived.wire, desk.limits.bytes_max + FORM_BYTES, limits.body_timeout_s)
+        raw = await read_body(edge, arrived, edge.desk.limits.bytes_max + FORM_BYTES)
         form = raw if isinstance(raw, Refuse) else parse_form(raw, boundary)
         if isinstance(form, Refuse):
             return form
-        file = _file_of(form, desk.limits.bytes_max)
+        file = _file_of(form, edge.desk.limits.bytes_max)
         if isinstance(file, Refuse):
             return file
-        kept = await desk.keep(arrived.caller, file.filename or "", file.data)
+        kept = await edge.desk.keep(arrived.caller, file.filename or "", file.data)
     return kept if isinstance(kept, Refuse) else plain_answer(_file(kept), arrived.request_id)
 
 
@@ -90,24 +86,24 @@ def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
     return file
 
 
-async def file(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def file(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/files/{id}`."""
-    found = await _found(desk, arrived)
+    found = await _found(edge, arrived)
     return found if isinstance(found, Refuse) else plain_answer(_file(found), arrived.request_id)
 
 
-async def content(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def content(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/files/{id}/content`: the bytes, as a stream."""
-    found = Refuse(reason=ModelApi.NOT_FOUND) if arrived.wire.method == "HEAD" else await _found(desk, arrived)
+    found = Refuse(reason=ModelApi.NOT_FOUND) if arrived.wire.method == "HEAD" else await _found(edge, arrived)
     if isinstance(found, Refuse):
         return found
     wire, named = arrived.wire, request_id_headers(arrived.mouth, arrived.request_id)
     last = b""
     started = False
     try:
-        async for piece in desk.pieces(found):
+        async for piece in edge.desk.pieces(found):
             if last and not started:
-                wire.start_stream(200, [(b"content-type", _LINES), *named], limits.deadline_ms_max / 1000)
+                wire.start_stream(200, [(b"content-type", _LINES), *named], edge.plane.limits.deadline_ms_max / 1000)
                 started = True
             if last and piece:
                 await wire.send_event(last)
@@ -123,15 +119,15 @@ async def content(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Rep
     return None
 
 
-async def drop(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def drop(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`DELETE /v1/files/{id}`: an uploaded file is erased; the files of results go with their batch."""
-    if not await desk.drop(arrived.caller, arrived.argument):
+    if not await edge.desk.drop(arrived.caller, arrived.argument):
         return Refuse(reason=ModelApi.NOT_FOUND)
     return plain_answer({"id": arrived.argument, "object": "file", "deleted": True}, arrived.request_id)
 
 
-async def _found(desk: Batches, arrived: Arrived) -> BatchFile | ResultFile | Refuse:
-    found = await desk.file(arrived.caller, arrived.argument) if _ID.fullmatch(arrived.argument) else None
+async def _found(edge: Edge, arrived: Arrived) -> BatchFile | ResultFile | Refuse:
+    found = await edge.desk.file(arrived.caller, arrived.argument) if _ID.fullmatch(arrived.argument) else None
     return Refuse(reason=ModelApi.NOT_FOUND) if found is None else found
 
 
@@ -159,7 +155,7 @@ def _file(file: BatchFile | ResultFile) -> dict[str, Any]:
 # Batches.
 
 
-async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def create(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`POST /v1/batches`."""
     values = arrived.head.values
     kind = values.get(b"content-type")
@@ -170,19 +166,19 @@ async def create(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Repl
     if isinstance(declared, Refuse):
         return declared
     if inline:
-        async with desk.uploads.place(arrived.caller.tenant) as placed:
+        async with edge.desk.uploads.place(arrived.caller.tenant) as placed:
             if not placed:
                 return no_room()
-            raw = await read_body(arrived.wire, desk.limits.bytes_max, limits.body_timeout_s)
+            raw = await read_body(edge, arrived, edge.desk.limits.bytes_max)
             if isinstance(raw, Refuse):
                 return raw
-            made = await desk.create(arrived.caller, declared, Asked(), raw)
+            made = await edge.desk.create(arrived.caller, declared, Asked(), raw)
         return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
-    raw = await read_body(arrived.wire, limits.body_bytes_max, limits.body_timeout_s)
+    raw = await read_body(edge, arrived, edge.plane.limits.body_bytes_max)
     asked = raw if isinstance(raw, Refuse) else _asked(raw)
     if isinstance(asked, Refuse):
         return asked
-    made = await desk.create_of_file(arrived.caller, declared, asked)
+    made = await edge.desk.create_of_file(arrived.caller, declared, asked)
     return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
 
 
@@ -233,19 +229,19 @@ def _is_metadata(given: object) -> bool:
     )
 
 
-async def batch(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def batch(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/batches/{id}`."""
-    found = await desk.find(arrived.caller, arrived.argument)
+    found = await edge.desk.find(arrived.caller, arrived.argument)
     return found if isinstance(found, Refuse) else plain_answer(_batch(found), arrived.request_id)
 
 
-async def batches(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def batches(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/batches?limit=…&after=…`: newest first."""
     query = _query(arrived.wire.raw_query)
     if isinstance(query, Refuse):
         return query
     limit, after = query
-    page = await desk.page(arrived.caller, after, limit)
+    page = await edge.desk.page(arrived.caller, after, limit)
     if isinstance(page, Refuse):
         return page
     listed, more = page
@@ -267,9 +263,9 @@ def _query(raw: bytes) -> tuple[int, str | None] | Refuse:
     return int(limit), said.get("after")
 
 
-async def cancel(desk: Batches, limits: ServiceLimits, arrived: Arrived) -> Reply | Refuse | None:
+async def cancel(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`POST /v1/batches/{id}/cancel`."""
-    found = await desk.cancel(arrived.caller, arrived.argument)
+    found = await edge.desk.cancel(arrived.caller, arrived.argument)
     return found if isinstance(found, Refuse) else plain_answer(_batch(found), arrived.request_id)
 
 

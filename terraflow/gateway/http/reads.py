@@ -1,11 +1,12 @@
-"""The reads of the model API: what a key may call, and the evidence of its requests."""
+"""The reads of the model API: what a key may call, the evidence of its requests, what a message counts."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -13,47 +14,40 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
-from terraflow.gateway.http.replies import plain_answer
+from terraflow.gateway.http.arrived import Arrived, Edge, read_declared
+from terraflow.gateway.http.replies import plain_answer, request_id_headers
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.in_force import bundle_in_force
-from terraflow.gateway.mouths.mouth import Mouth
+from terraflow.gateway.mouths.anthropic_messages import counted
 from terraflow.gateway.plane import Plane
 from terraflow.ports.store import KeyHolder, RecordedEntry
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 
 
-class EvidenceReader(Protocol):
-    """Inclusion proofs of the tenant's log."""
-
-    async def prove(self, tenant: str, index: int) -> bytes | None:
-        """The C2SP tlog-proof of a leaf; None until a checkpoint covers it."""
-        ...
-
-
-def models(plane: Plane, caller: KeyHolder, request_id: str, mouth: Mouth) -> Reply | Refuse:
+async def models(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     """The workloads that the application may call, and the capabilities that their contracts allow and that are there
     to be used.
 
     OpenAI's list shape and Anthropic's in one, always a single page; `owned_by` says which of the two an entry is.
     """
-    listed = _models_of(plane, caller)
+    listed = _models_of(edge.plane, arrived.caller)
     if isinstance(listed, Refuse):
         return listed
     ids = [entry["id"] for entry in listed] or [None]
     page = {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
-    return plain_answer(page, request_id, mouth=mouth)
+    return plain_answer(page, arrived.request_id, mouth=arrived.mouth)
 
 
-def model(plane: Plane, caller: KeyHolder, request_id: str, named: str, mouth: Mouth) -> Reply | Refuse:
+async def model(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     """One entry of `models`; NOT_FOUND for any other."""
-    listed = _models_of(plane, caller)
+    listed = _models_of(edge.plane, arrived.caller)
     if isinstance(listed, Refuse):
         return listed
-    found = next((entry for entry in listed if entry["id"] == named), None)
+    found = next((entry for entry in listed if entry["id"] == arrived.argument), None)
     if found is None:
         return Refuse(reason=ModelApi.NOT_FOUND, hint="GET /v1/models lists the models that there are for this key.")
-    return plain_answer(found, request_id, mouth=mouth)
+    return plain_answer(found, arrived.request_id, mouth=arrived.mouth)
 
 
 def _models_of(plane: Plane, caller: KeyHolder) -> list[dict[str, Any]] | Refuse:
@@ -84,18 +78,17 @@ def _entry(name: str, created: Instant, owned_by: str) -> dict[str, Any]:
     }
 
 
-async def evidence(
-    plane: Plane, reader: EvidenceReader, caller: KeyHolder, request_id: str, named: str
-) -> Reply | Refuse:
+async def evidence(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     """The records of one of the application's requests with their inclusion proofs; EVIDENCE_NOT_FOUND otherwise."""
     entries: Sequence[RecordedEntry] = ()
+    caller, named = arrived.caller, arrived.argument
     if _REQUEST_ID.fullmatch(named) is not None:
-        entries = await plane.store.find_entries(caller.tenant, caller.application, named)
+        entries = await edge.plane.store.find_entries(caller.tenant, caller.application, named)
     if not entries:
         return Refuse(reason=ModelApi.EVIDENCE_NOT_FOUND)
     records = []
     for entry in entries:
-        proof = await reader.prove(caller.tenant, entry.index)
+        proof = await edge.evidence.prove(caller.tenant, entry.index)
         records.append(
             {
                 "kind": entry.kind,
@@ -115,9 +108,22 @@ async def evidence(
         "feedback": named_parts.get("feedback"),
         "records": records,
     }
-    return plain_answer(body, request_id)
+    return plain_answer(body, arrived.request_id)
 
 
-def review() -> Refuse:
+async def count_tokens(edge: Edge, arrived: Arrived) -> Reply | Refuse:
+    """An estimate of a message's input tokens; nobody else is asked."""
+    read = await read_declared(edge, arrived)
+    if isinstance(read, Refuse):
+        return read
+    _, raw = read
+    count = partial(counted, raw, edge.plane.limits.body_values_max)
+    body = await edge.plane.turns.parsed(count, len(raw))
+    if isinstance(body, Refuse):
+        return body
+    return Reply(200, request_id_headers(arrived.mouth, arrived.request_id), body)
+
+
+async def review(edge: Edge, arrived: Arrived) -> Refuse:
     """REVIEW_NOT_FOUND: no contract can hold an answer yet, so there is none."""
     return Refuse(reason=ModelApi.REVIEW_NOT_FOUND)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,26 +20,19 @@ from terraflow.contracts.bundle import Bundle
 from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.types import RequestId
-from terraflow.gateway.batches.desk import Batches
-from terraflow.gateway.declaring import combined
-from terraflow.gateway.exchange import Declared, Exchange
 from terraflow.gateway.faults import place_of
-from terraflow.gateway.feedback import BODY_BYTES_MAX as FEEDBACK_BYTES_MAX
-from terraflow.gateway.http import acts, batches, openapi, reads
-from terraflow.gateway.http.arrived import Arrived, ServiceLimits, read_body
+from terraflow.gateway.http import acts, batches, governed, openapi, reads
+from terraflow.gateway.http.arrived import Answering, Arrived, Edge
 from terraflow.gateway.http.astray import hint
-from terraflow.gateway.http.chat import answer_governed
-from terraflow.gateway.http.head import parse_declared, parse_head, unknown_name
-from terraflow.gateway.http.replies import request_id_headers, ungoverned
+from terraflow.gateway.http.head import parse_head, unknown_name
+from terraflow.gateway.http.replies import ungoverned
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import Disconnected, Reply, Wire
-from terraflow.gateway.mouths.anthropic_messages import MESSAGES, counted
+from terraflow.gateway.mouths.anthropic_messages import MESSAGES
 from terraflow.gateway.mouths.invocations import INVOCATIONS
-from terraflow.gateway.mouths.mouth import Declaring, Mouth
+from terraflow.gateway.mouths.mouth import Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
-from terraflow.gateway.plane import Plane
 from terraflow.gateway.stages.authenticate import authenticate
-from terraflow.gateway.turns import LONG_BYTES
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 log = logging.getLogger("terraflow.http")
@@ -58,14 +49,10 @@ class Visit:
         self.request_id: RequestId | None = None
 
 
-Handler = Callable[["Service", Arrived], Awaitable[Reply | Refuse | None]]
-"""Answers a request, or refuses it before it is governed; None when it has sent its answer itself."""
-
-
 class Route(msgspec.Struct, frozen=True):
     """What answers a path, and in which shape."""
 
-    answer: Handler
+    answer: Answering
     mouth: Mouth
 
 
@@ -74,19 +61,13 @@ class Service:
 
     def __init__(
         self,
-        plane: Plane,
-        limits: ServiceLimits,
-        evidence: reads.EvidenceReader,
+        edge: Edge,
         trusted: Callable[[str], bool],
         unsigned: Callable[[], str | None],
-        desk: Batches,
         metrics: MetricsDoor | None = None,
     ) -> None:
-        self.plane = plane
-        self.limits = limits
-        self.evidence = evidence
-        self.desk = desk
-        self.feedback_turns = acts.Turns()
+        self.plane = edge.plane
+        self.edge = edge
         self.draining = False
         self._trusted = trusted
         self._unsigned = unsigned
@@ -142,7 +123,7 @@ class Service:
         unknown = unknown_name(head)
         if unknown is not None:
             return unknown
-        return await route.answer(self, Arrived(head, caller, request_id, argument, route.mouth, wire))
+        return await route.answer(self.edge, Arrived(head, caller, request_id, argument, _mouth_at(wire), wire))
 
     def unready(self) -> str | None:
         """Why no request should be sent here, in words that anybody may read; None when they may be."""
@@ -156,127 +137,26 @@ class Service:
         return self._unsigned()
 
 
-async def _governed(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    clock = service.plane.clock
-    started, received_at = clock.monotonic(), clock.now()
-    taken = await _take(service, arrived)
-    if isinstance(taken, Refuse):
-        return taken
-    declared, raw = taken
-    limits, mouth = service.limits, arrived.mouth
-    parse = partial(mouth.parse, raw, limits.body_values_max)
-    request = parse() if len(raw) < LONG_BYTES else await service.plane.turns.take(parse)
-    if isinstance(request, Refuse):
-        return request
-    if isinstance(request, Declaring):
-        both = combined(declared, request.declared)
-        if isinstance(both, Refuse):
-            return both
-        declared = both
-    x = Exchange.begun(
-        arrived.request_id,
-        mouth.name,
-        arrived.caller,
-        declared,
-        request,
-        raw,
-        received_at=received_at,
-        started=started,
-        deadline_ms_max=limits.deadline_ms_max,
-    )
-    arrived.wire.on_leave(partial(_left, x))
-    return await answer_governed(service.plane, mouth, x, arrived.wire)
-
-
-async def _take(service: Service, arrived: Arrived, bytes_max: int = sys.maxsize) -> tuple[Declared, bytes] | Refuse:
-    """What the head declares, and the body."""
-    declared, limits = parse_declared(arrived.head), service.limits
-    if isinstance(declared, Refuse):
-        return declared
-    raw = await read_body(arrived.wire, min(bytes_max, limits.body_bytes_max), limits.body_timeout_s)
-    return raw if isinstance(raw, Refuse) else (declared, raw)
-
-
-def _left(x: Exchange) -> None:
-    # A keyed request that is not streamed runs on, so that the retry finds its answer.
-    # The key counts from its declaration until it turns out to be another request's.
-    waits_for_another = x.key_digest is not None and not x.keyed
-    if x.declared.idempotency_key is None or waits_for_another or x.request.stream:
-        x.presence.leave()
-
-
-async def _count_tokens(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    taken = await _take(service, arrived)
-    if isinstance(taken, Refuse):
-        return taken
-    _, raw = taken
-    count = partial(counted, raw, service.limits.body_values_max)
-    body = count() if len(raw) < LONG_BYTES else await service.plane.turns.take(count)
-    if isinstance(body, Refuse):
-        return body
-    return Reply(200, request_id_headers(arrived.mouth, arrived.request_id), body)
-
-
-async def _models(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    return reads.models(service.plane, arrived.caller, arrived.request_id, _mouth_at(arrived.wire))
-
-
-async def _model(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    mouth = _mouth_at(arrived.wire)
-    return reads.model(service.plane, arrived.caller, arrived.request_id, arrived.argument, mouth)
-
-
-async def _evidence(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    plane, reader = service.plane, service.evidence
-    return await reads.evidence(plane, reader, arrived.caller, arrived.request_id, arrived.argument)
-
-
-async def _review(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    return reads.review()
-
-
-async def _cancel(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    return await acts.cancel(service.plane, arrived.caller, arrived.request_id, arrived.argument)
-
-
-async def _feedback(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-    taken = await _take(service, arrived, FEEDBACK_BYTES_MAX)
-    if isinstance(taken, Refuse):
-        return taken
-    _, raw = taken
-    plane, turns = service.plane, service.feedback_turns
-    return await acts.give_feedback(plane, turns, arrived.caller, arrived.request_id, arrived.argument, raw)
-
-
-def _on(answer: batches.Handler) -> Handler:
-    """A route of the desk of batches."""
-
-    async def handle(service: Service, arrived: Arrived) -> Reply | Refuse | None:
-        return await answer(service.desk, service.limits, arrived)
-
-    return handle
-
-
 # fmt: off
 ROUTES: dict[tuple[str, str], Route] = {
-    ("POST",   "/v1/chat/completions"):      Route(_governed,     CHAT),
-    ("POST",   "/v1/invocations"):           Route(_governed,     INVOCATIONS),
-    ("POST",   "/v1/messages"):              Route(_governed,     MESSAGES),
-    ("POST",   "/v1/messages/count_tokens"): Route(_count_tokens, MESSAGES),
-    ("GET",    "/v1/models"):                Route(_models,       CHAT),
-    ("GET",    "/v1/models/*"):              Route(_model,        CHAT),
-    ("GET",    "/v1/evidence/*"):            Route(_evidence,     CHAT),
-    ("GET",    "/v1/reviews/*"):             Route(_review,       CHAT),
-    ("DELETE", "/v1/requests/*"):            Route(_cancel,       CHAT),
-    ("POST",   "/v1/files"):                 Route(_on(batches.upload),  CHAT),
-    ("GET",    "/v1/files/*"):               Route(_on(batches.file),    CHAT),
-    ("DELETE", "/v1/files/*"):               Route(_on(batches.drop),    CHAT),
-    ("GET",    "/v1/files/*/content"):       Route(_on(batches.content), CHAT),
-    ("POST",   "/v1/batches"):               Route(_on(batches.create),  CHAT),
-    ("GET",    "/v1/batches"):               Route(_on(batches.batches), CHAT),
-    ("GET",    "/v1/batches/*"):             Route(_on(batches.batch),   CHAT),
-    ("POST",   "/v1/batches/*/cancel"):      Route(_on(batches.cancel),  CHAT),
-    ("POST",   "/v1/requests/*/feedback"):   Route(_feedback,     CHAT),
+    ("POST",   "/v1/chat/completions"):      Route(governed.answer,    CHAT),
+    ("POST",   "/v1/invocations"):           Route(governed.answer,    INVOCATIONS),
+    ("POST",   "/v1/messages"):              Route(governed.answer,    MESSAGES),
+    ("POST",   "/v1/messages/count_tokens"): Route(reads.count_tokens, MESSAGES),
+    ("GET",    "/v1/models"):                Route(reads.models,       CHAT),
+    ("GET",    "/v1/models/*"):              Route(reads.model,        CHAT),
+    ("GET",    "/v1/evidence/*"):            Route(reads.evidence,     CHAT),
+    ("GET",    "/v1/reviews/*"):             Route(reads.review,       CHAT),
+    ("DELETE", "/v1/requests/*"):            Route(acts.cancel,        CHAT),
+    ("POST",   "/v1/files"):                 Route(batches.upload,     CHAT),
+    ("GET",    "/v1/files/*"):               Route(batches.file,       CHAT),
+    ("DELETE", "/v1/files/*"):               Route(batches.drop,       CHAT),
+    ("GET",    "/v1/files/*/content"):       Route(batches.content,    CHAT),
+    ("POST",   "/v1/batches"):               Route(batches.create,     CHAT),
+    ("GET",    "/v1/batches"):               Route(batches.batches,    CHAT),
+    ("GET",    "/v1/batches/*"):             Route(batches.batch,      CHAT),
+    ("POST",   "/v1/batches/*/cancel"):      Route(batches.cancel,     CHAT),
+    ("POST",   "/v1/requests/*/feedback"):   Route(acts.give_feedback, CHAT),
 }
 # fmt: on
 _WITH_ARGUMENT = frozenset(name for _, name in ROUTES if "*" in name)

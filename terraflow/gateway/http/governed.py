@@ -8,17 +8,20 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.core.types import MICRO
+from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.flow import Flow
+from terraflow.gateway.http.arrived import Arrived, Edge, read_declared
 from terraflow.gateway.http.replies import flowing_headers, governed_headers, governed_refusal
 from terraflow.gateway.http.wire import Headers, Reply, Stalled, Wire
 from terraflow.gateway.mouths.errors import governed
-from terraflow.gateway.mouths.mouth import Mouth, StreamWriter
+from terraflow.gateway.mouths.mouth import Declaring, Mouth, StreamWriter
 from terraflow.gateway.pipeline import end_flow, govern
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.running import INTERRUPTED, CallerLeft, Interrupted
@@ -31,7 +34,46 @@ _EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _NO_STORE: Headers = [(b"cache-control", b"no-store")]
 
 
-async def answer_governed(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> Reply | None:
+async def answer(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
+    """Read the request in its mouth's shape, and govern it."""
+    plane, mouth = edge.plane, arrived.mouth
+    started, received_at = plane.clock.monotonic(), plane.clock.now()
+    read = await read_declared(edge, arrived)
+    if isinstance(read, Refuse):
+        return read
+    declared, raw = read
+    request = await plane.turns.parsed(partial(mouth.parse, raw, plane.limits.body_values_max), len(raw))
+    if isinstance(request, Refuse):
+        return request
+    if isinstance(request, Declaring):
+        both = combined(declared, request.declared)
+        if isinstance(both, Refuse):
+            return both
+        declared = both
+    x = Exchange.begun(
+        arrived.request_id,
+        mouth.name,
+        arrived.caller,
+        declared,
+        request,
+        raw,
+        received_at=received_at,
+        started=started,
+        deadline_ms_max=plane.limits.deadline_ms_max,
+    )
+    arrived.wire.on_leave(partial(_left, x))
+    return await _answer(plane, mouth, x, arrived.wire)
+
+
+def _left(x: Exchange) -> None:
+    # A keyed request that is not streamed runs on, so that the retry finds its answer.
+    # The key counts from its declaration until it turns out to be another request's.
+    waits_for_another = x.key_digest is not None and not x.keyed
+    if x.declared.idempotency_key is None or waits_for_another or x.request.stream:
+        x.presence.leave()
+
+
+async def _answer(plane: Plane, mouth: Mouth, x: Exchange, wire: Wire) -> Reply | None:
     """Govern the request; the reply, or None when a stream was sent."""
     if x.request.stream:
         return await _answer_streamed(plane, mouth, x, wire)
