@@ -7,13 +7,16 @@
 3. The result of a tool that failed says so in its text, since it has no mark for it.
 4. OpenAI takes nothing but text as a tool's result: images and files of one stand before what the user says next,
    behind the name of the call; engines take them where they are.
-5. OpenAI refuses a tool whose schema is an object without `properties`, as tools without arguments have it.
-6. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
+5. OpenAI refuses a tool whose schema is an object without `properties`, as tools without arguments have it, and the id
+   of a user that is longer than its own may be: that is told as its digest.
+6. A tool whose name is longer than OpenAI's may be is refused here, so that another route is tried.
+7. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
    field but those below) is refused as UNSUPPORTED_FIELD before anything is sent.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from terraflow.contracts.capability import Dialect
@@ -28,6 +31,10 @@ ATTACHED = "Result of {call}:"
 """What stands before the images and files of a tool's result."""
 BELOW = "(attached below)"
 """The result of a tool that gave nothing else."""
+
+USER_MAX = 64
+NAME_MAX = 64
+"""Characters that OpenAI takes."""
 
 _HIGHEST = "xhigh"
 _PARTS = frozenset({"text", "image_url", "file"})
@@ -54,6 +61,8 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
         made["tools"] = [_tool(tool, dialect) for tool in made["tools"]]
+    if dialect is Dialect.CURRENT and len(made.get("user") or "") > USER_MAX:
+        made["user"] = hashlib.sha256(made["user"].encode()).hexdigest()
     return made
 
 
@@ -75,6 +84,8 @@ def _tool(tool: Json, dialect: Dialect) -> Json:
         if allowed is None or (allowed and tool[field] not in allowed):
             raise unsupported("tools")
     function = tool["function"]
+    if dialect is Dialect.CURRENT and len(function["name"]) > NAME_MAX:
+        raise unsupported("tools[].function.name")
     schema = function.get("parameters") or {}
     if dialect is Dialect.CURRENT and schema.get("type") == "object" and "properties" not in schema:
         function = {**function, "parameters": {**schema, "properties": {}}}

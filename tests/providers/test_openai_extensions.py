@@ -183,3 +183,20 @@ def test_a_tool_without_arguments_has_a_schema_that_openai_takes(dialect: Dialec
     tools = sent(dialect, tools=[bare, full, loose])["tools"]
     assert tools == [{"type": "function", "function": {"name": "now", "parameters": told}}, full, loose]
     assert bare["function"]["parameters"] == {"type": "object"}
+
+
+def test_a_users_id_that_openai_finds_too_long_is_told_as_its_digest() -> None:
+    """Agents send device, account and session in one: 150 characters, where OpenAI takes 64."""
+    long = {name: f"user_{name * 64}_account__session_{name * 36}" for name in "ab"}
+    told = {name: sent(user=said)["user"] for name, said in long.items()}
+    assert len(set(told.values())) == 2
+    assert all(len(said) <= 64 for said in told.values())
+    assert sent(user=long["a"])["user"] == told["a"]
+    assert sent(user="u" * 64)["user"] == "u" * 64
+    assert sent(Dialect.SELF_HOSTED, user=long["a"])["user"] == long["a"]
+
+
+def test_a_tool_whose_name_openai_finds_too_long_goes_to_another_route() -> None:
+    named: Json = {"type": "function", "function": {"name": "n" * 65, "parameters": {"type": "object"}}}
+    assert refused(tools=[named]) == ("tools[].function.name",)
+    assert sent(Dialect.SELF_HOSTED, tools=[named])["tools"] == [named]
