@@ -3,6 +3,7 @@ message says what to ask instead."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from terraflow.core.reasons import ModelApi, reason
 from terraflow.gateway.http.astray import ASTRAY, hint
+from terraflow.gateway.http.openapi import document
 from terraflow.gateway.http.service import ROUTES
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
@@ -135,3 +137,14 @@ def test_a_row_is_met_and_stands_in_nobodys_way(row: Any) -> None:
     below = row.path + "x" if row.path.endswith("/") else row.path
     assert hint(method, below, below, ROUTES) == row.hint
     assert (method, below) not in ROUTES
+
+
+def test_the_description_says_that_models_answer_either_vendors_client() -> None:
+    paths = json.loads(document(frozenset(ROUTES)))["paths"]
+    for path in ("/v1/models", "/v1/models/{id}"):
+        asked = paths[path]["get"]
+        assert [each["name"] for each in asked["parameters"] if each["in"] == "header"] == ["anthropic-version"]
+        for response in asked["responses"].values():
+            assert {"X-Request-Id", "Request-Id"} <= set(response["headers"])
+        shapes = asked["responses"]["404"]["content"]["application/json"]["schema"]["anyOf"]
+        assert [each["$ref"].rpartition("/")[2] for each in shapes] == ["OpenAIError", "AnthropicError"]
