@@ -1,4 +1,5 @@
-"""An engine's event sockets, as engines serve them: PUB and ROUTER, one after the other, with a bounded memory."""
+"""An engine's event sockets, as engines serve them: PUB, which here says who subscribes, and ROUTER, one after the other,
+with a bounded memory."""
 
 import asyncio
 
@@ -44,7 +45,7 @@ class Publisher:
         self, port: int | None = None, replay_port: int | None = None, kept: int = 10_000, topic_in_replay: bool = False
     ) -> None:
         self.context = zmq.asyncio.Context()
-        self.pub = self.context.socket(zmq.PUB)
+        self.pub = self.context.socket(zmq.XPUB)
         self.router = self.context.socket(zmq.ROUTER)
         self.port = self._bind(self.pub, port or kept_port())
         self.replay_port = self._bind(self.router, replay_port or kept_port())
@@ -90,6 +91,12 @@ class Publisher:
                 if sequence >= self.asked[-1]:
                     await self.router.send_multipart([peer, b"", *middle, sequence.to_bytes(8, "big"), payload])
             await self.router.send_multipart([peer, b"", *middle, END, b""])
+
+    async def subscribed(self) -> None:
+        """Until a subscription is known here: what is published before is nobody's, also when the other side already
+        says that it is connected."""
+        while not (await self.pub.recv()).startswith(b"\x01"):
+            pass
 
     async def close(self) -> None:
         self.task.cancel()

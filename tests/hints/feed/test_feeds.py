@@ -82,6 +82,7 @@ async def publisher() -> AsyncIterator[Publisher]:
 async def running(publisher: Publisher) -> AsyncIterator[Running]:
     served = Running(settings(publisher))
     await served.connected()
+    await publisher.subscribed()
     yield served
     await served.close()
 
@@ -385,6 +386,7 @@ async def test_a_feed_that_fails_stops_no_other_and_begins_anew(publisher, caplo
 async def test_what_is_no_sequence_moves_nothing_and_the_state_can_be_kept(publisher, sequence):
     running = Running(settings(publisher, replay_endpoint=None))
     await running.connected(0)
+    await publisher.subscribed()
     await publisher.publish(batch(stored(1)), sequence=sequence)
     await publisher.publish(batch(stored(2)))
     await running.until(lambda: running.holds(keys(2)) == 1 and running.number("malformed") == 1)

@@ -64,6 +64,7 @@ async def test_an_engine_that_comes_late_is_in_sequence_with_its_first_batch(sai
     await running.until(lambda: running.feeds.states() == {"r": State.STALE})
     late = Publisher(*ports)
     await running.connected(replays=replays)
+    await late.subscribed()
     await late.publish(batch(stored(1)))
     await running.until(lambda: running.feeds.states() == {"r": State.IN_SEQUENCE} and running.holds(keys(1)) == 1)
     assert lines(said, "healed") and not running.index.chain(SCOPE, "", keys(1), [2], 0.0)[0].degraded
@@ -111,6 +112,7 @@ async def test_a_restart_is_told_and_a_missing_replay_endpoint_is_named(said):
     publisher = Publisher()
     running = Running(settings(publisher, replay_endpoint=None))
     await running.connected(replays=0)
+    await publisher.subscribed()
     await publisher.publish(batch(stored(1)))
     await running.until(lambda: running.holds(keys(1)) == 1)
     publisher.sequence = 0
