@@ -5,7 +5,7 @@
    and is named only if it is a word of OpenAI's; inside messages it is named by its path, without positions.
 2. System and developer messages, wherever they stand, become the system prompt, in their order.
 3. Neighbouring messages of one role become one turn; the results of parallel tool calls go back in one turn, in
-   front.
+   front. There must be a turn, where OpenAI's API answers a system prompt alone.
 4. `cache_control` stays on the part, tool or message that carried it; a message's own goes to its last block.
 5. What another mouth put into extension fields goes back as it came (docs/adr/0019-extension-fields.md): documents and
    search results, `is_error`, a tool's own fields, the tools that Anthropic defines and a caller runs. Tools that
@@ -77,6 +77,8 @@ def translate_request(model: str, thinking: Thinking, call: Call, *, stream: boo
     document = {key: value for key, value in call.request.document.items() if value is not None}
     _refuse_unknown(document)
     system, turns = _translate_messages(document["messages"])
+    if not turns:
+        raise unsupported("messages")
     body: Json = {"model": model, "max_tokens": call.output_tokens_max, "messages": turns}
     if system:
         body["system"] = system

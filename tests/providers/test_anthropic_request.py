@@ -332,6 +332,19 @@ def test_a_message_without_an_equivalent_is_refused(message: dict[str, Any], bel
     assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, (f"messages[].{below}",))
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}],
+        [{"role": "user", "content": ""}],
+        [{"role": "user", "content": [{"type": "text", "text": ""}]}, {"role": "assistant", "content": ""}],
+    ],
+)
+def test_what_has_no_turn_goes_to_who_answers_such(messages: list[dict[str, Any]]):
+    failed = refused(messages=messages)
+    assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, ("messages",))
+
+
 def called(arguments: str) -> dict[str, Any]:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return {"role": "assistant", "tool_calls": [call]}
