@@ -68,8 +68,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     scan_bytes_max: Positive = 1024 * 1024
     """Text above this is refused unscanned (INPUT_TOO_LARGE): a quarter of a million tokens."""
     deadline_ms_max: Positive = 600_000
-    """The longest that a request may take: a later deadline, a caller's or a contract's, counts as this. The vendors' own
-    clients give up after ten minutes."""
+    """The longest that a request may take: a later deadline, a caller's or a contract's, counts as this. The vendors'
+    own clients give up after ten minutes."""
     doorstep_turn_max: Positive = 8
     """Requests that begin in one turn of the loop: at some 0.3 ms each, what is inside waits 3 ms for them."""
     doorstep_waiting_max: Positive = 1024
