@@ -77,7 +77,7 @@ def asked(vendor: Vendor) -> Asked:
     return Asked(vendor)
 
 
-@pytest.mark.parametrize(("script", "kinds"), [("openai.mjs", "pPttTsSp"), ("anthropic.mjs", "pPttTsS")])
+@pytest.mark.parametrize(("script", "kinds"), [("openai.mjs", "pPttTsSpp"), ("anthropic.mjs", "pPttTsSp")])
 def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked: Asked) -> None:
     """Behind what each asks stand the items of the batches, of which the cancelled one runs as many as it had begun."""
     parts = heard(node(script), site)
@@ -88,6 +88,7 @@ def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked
     assert parts["tools"] == WITH_TOOLS
     assert parts["toolsStreamed"] == CALLED
     assert parts["structured"] == parts["structuredStreamed"] == TOTAL
+    assert parts["governed"] == ["engine", "engine"]
     assert parts["refused"] == REFUSED
     assert {"extract", "poor", "work"} <= set(parts["models"])
     assert parts.get("counted", 1) > 0
@@ -97,7 +98,7 @@ def test_the_vendors_clients_for_node(script: str, kinds: str, site: Site, asked
     assert set(asked.kinds[len(kinds) :]) <= {"p"}
 
 
-@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "pPttTSsts"), ("anthropic", "pPttTSst")])
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "pPttTSstsp"), ("anthropic", "pPttTSstp")])
 def test_langchain(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
     """Over Anthropic's client it has no mode of mere JSON."""
     parts: dict[str, Any] = heard(python("through_langchain.py", vendors), site)
@@ -110,12 +111,13 @@ def test_langchain(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
         "structured": TOTAL,
         "structuredByFunction": TOTAL,
         "structuredAsJson": TOTAL if vendors == "openai" else None,
+        "governed": "engine",
         "refused": REFUSED,
     }
     assert asked.kinds == kinds
 
 
-@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTTs"), ("anthropic", "ptTTp")])
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTTst"), ("anthropic", "ptTTpt")])
 def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
     """Over Anthropic's client it asks for a schema in words."""
     parts = heard(python("through_instructor.py", vendors), site)
@@ -125,6 +127,7 @@ def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
         "structuredStreamed": TOTAL,
         "several": [TOTAL, TOTAL],
         "structured": TOTAL,
+        "governed": "engine",
         "refused": REFUSED,
     }
     assert asked.kinds == kinds
@@ -139,6 +142,7 @@ def test_the_llm_command(vendors: str, kinds: str, site: Site, asked: Asked) -> 
         "streamed": WHOLE,
         "tools": {"said": "".join(AFTER_TOOLS), "called": True},
         "structured": TOTAL,
+        "governed": True,
         "refused": {"exit": 1, "told": True},
     }
     assert asked.kinds == kinds

@@ -47,11 +47,17 @@ async function structuredStreamed() {
   return (await stream.finalMessage()).parsed_output;
 }
 
+async function governed() {
+  const headers = { "X-TerraFlow-Workload": "work" };
+  const { data, response } = await client.messages.create({ ...asked, model: "any" }, { headers }).withResponse();
+  return [data.terraflow.capability, response.headers.get("x-terraflow-capability")];
+}
+
 async function refused() {
   try {
     await client.messages.create({ ...asked, model: "poor" });
   } catch (error) {
-    return { kind: error.constructor.name, status: error.status, code: error.error.error.code };
+    return { kind: error.constructor.name, status: error.status, code: error.error.terraflow.reason_code };
   }
 }
 
@@ -66,7 +72,7 @@ async function counted() {
   return input_tokens;
 }
 
-const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, refused, models, counted };
+const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, governed, refused, models, counted };
 const heard = {};
 for (const [name, part] of Object.entries(parts)) heard[name] = await part();
 console.log(JSON.stringify(heard));

@@ -48,6 +48,12 @@ async function structured() {
   return answer.choices[0].message.parsed;
 }
 
+async function governed() {
+  const headers = { "X-TerraFlow-Workload": "work" };
+  const { data, response } = await client.chat.completions.create({ model: "any", messages }, { headers }).withResponse();
+  return [data.terraflow.capability, response.headers.get("x-terraflow-capability")];
+}
+
 async function refused() {
   try {
     await client.chat.completions.create({ model: "poor", messages });
@@ -102,7 +108,7 @@ async function batches() {
   return { cancelled, newest: listed.slice(0, 2).join() === [again.id, made.id].join(), deleted, gone };
 }
 
-const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, refused, models, batch, batches };
+const parts = { plain, streamed, tools, toolsStreamed, structured, structuredStreamed, governed, refused, models, batch, batches };
 const heard = {};
 for (const [name, part] of Object.entries(parts)) heard[name] = await part();
 console.log(JSON.stringify(heard));

@@ -57,6 +57,14 @@ def several() -> Any:
     return [one.model_dump() for one in each(model="work", max_tokens=50, messages=ASKED, response_model=Total)]
 
 
+def governed() -> Any:
+    """What is said in the plane's headers, and what it says beside the answer."""
+    both = client(instructor.Mode.TOOLS).create_with_completion
+    said = {"x-terraflow-workload": "work"}
+    _, whole = both(model="any", max_tokens=50, messages=ASKED, response_model=Total, extra_headers=said)
+    return whole.terraflow["capability"]
+
+
 def refused() -> Any:
     """The error of a spent budget."""
     try:
@@ -74,6 +82,7 @@ PARTS = {
     "structuredStreamed": streamed,
     "several": several,
     "structured": lambda: asked(instructor.Mode.JSON_SCHEMA, "extract"),
+    "governed": governed,
     "refused": refused,
 }
 print(json.dumps({name: part() for name, part in PARTS.items()}))

@@ -29,15 +29,15 @@ def weather(city: str) -> str:
     return f"35 °C in {city}"
 
 
-def model(name: str) -> BaseChatModel:
+def model(name: str, **more: Any) -> BaseChatModel:
     """The chat model that asks a workload."""
     if sys.argv[1] == "openai":
         from langchain_openai import ChatOpenAI
 
-        return ChatOpenAI(model=name, base_url=URL, api_key=KEY, stream_usage=True)
+        return ChatOpenAI(model=name, base_url=URL, api_key=KEY, stream_usage=True, **more)
     from langchain_anthropic import ChatAnthropic
 
-    return ChatAnthropic(model=name, base_url=URL.removesuffix("/v1"), api_key=KEY, max_tokens=50)
+    return ChatAnthropic(model=name, base_url=URL.removesuffix("/v1"), api_key=KEY, max_tokens=50, **more)
 
 
 def plain() -> Any:
@@ -96,6 +96,15 @@ def structured_by_function() -> Any:
     return model("work").with_structured_output(Total, method="function_calling").invoke(ASKED).model_dump()
 
 
+def governed() -> Any:
+    """What is said in the plane's headers, and what it says in its own."""
+    said = {"default_headers": {"x-terraflow-workload": "work"}}
+    if sys.argv[1] == "openai":
+        answer = model("any", include_response_headers=True, **said).invoke(ASKED)
+        return answer.response_metadata["headers"]["x-terraflow-capability"]
+    return model("any", **said).invoke(ASKED).response_metadata["terraflow"]["capability"]
+
+
 def refused() -> Any:
     """The error of a spent budget."""
     try:
@@ -118,6 +127,7 @@ PARTS = {
     "structured": structured,
     "structuredByFunction": structured_by_function,
     "structuredAsJson": structured_as_json,
+    "governed": governed,
     "refused": refused,
 }
 print(json.dumps({name: part() for name, part in PARTS.items()}))

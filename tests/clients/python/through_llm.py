@@ -66,17 +66,21 @@ def set_up() -> None:
         return
     more = {"api_base": URL, "api_key_name": "plane", "supports_tools": True, "supports_schema": True}
     models = [{"model_id": name, "model_name": name, **more} for name in ("work", "extract", "poor")]
+    headers = {"x-terraflow-workload": "poor"}
+    models.append({"model_id": "governed", "model_name": "work", "headers": headers, **more})
     Path(HOME.name, "extra-openai-models.yaml").write_text(json.dumps(models))
 
 
 set_up()
 called = asked("work", "--functions", FUNCTION, "--tools-debug")
 refused = asked("poor")
+governed = asked("governed") if sys.argv[1] == "openai" else refused
 heard = {
     "plain": said("work", "--no-stream"),
     "streamed": said("work"),
     "tools": {"said": called.stdout.strip(), "called": "Tool call: weather({'city': 'Pune'})" in called.stderr},
     "structured": json.loads(said("extract", "--schema", json.dumps(SCHEMA))),
+    "governed": "BUDGET_EXHAUSTED" in governed.stderr,
     "refused": {"exit": refused.exit_code, "told": "BUDGET_EXHAUSTED" in refused.stderr},
 }
 HOME.cleanup()
