@@ -26,7 +26,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from terraflow.core.reasons import Governed, ModelApi, reason
-from terraflow.gateway.http.service import ROUTES
+from terraflow.gateway.http.routes import ROUTES
 from tests.harness import bundle
 from tests.harness.api_calls import KEY, NIGHTLY, PREFIX, ApiCall, api_call, kind_of
 from tests.harness.batches import answer_key

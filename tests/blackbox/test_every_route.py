@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from terraflow.core.reasons import Governed, ModelApi
-from terraflow.gateway.http.service import ROUTES
+from terraflow.gateway.http.routes import ROUTES
 from tests.blackbox.conftest import Launch, Site
 from tests.faults.plane import CLOCK_JUMPED
 from tests.harness import bundle

@@ -12,8 +12,7 @@ import jsonschema_rs
 import pytest
 
 from terraflow.core.reasons import CODES, reason
-from terraflow.gateway.http.openapi import OPERATIONS
-from terraflow.gateway.http.service import ROUTES
+from terraflow.gateway.http.routes import ROUTES
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.batches import answer_key, joined, line
@@ -66,7 +65,7 @@ def test_every_route_is_described(described: Json) -> None:
     found = {(verb.upper(), path) for path, verbs in described["paths"].items() for verb in verbs}
     assert found == {(method, path.replace("*", "{id}")) for method, path in ROUTES}
     named = [operation["operationId"] for verbs in described["paths"].values() for operation in verbs.values()]
-    assert len(set(named)) == len(named) == len(OPERATIONS)
+    assert len(set(named)) == len(named) == len(ROUTES)
 
 
 def test_every_reference_leads_somewhere_and_every_schema_compiles(described: Json) -> None:
@@ -123,7 +122,7 @@ def test_what_comes_in_is_no_choice_of_objects(described: Json) -> None:
                 assert schema["properties"] and not {"oneOf", "anyOf", "allOf"} & schema.keys(), name
 
 
-@pytest.mark.parametrize("path", [path for (_, path), row in OPERATIONS.items() if row.example is not None])
+@pytest.mark.parametrize("path", [path for (_, path), row in ROUTES.items() if row.operation.example is not None])
 def test_examples_are_of_their_schema_and_are_taken(path: str, site: Site, described: Json) -> None:
     shown = path.replace("*", "{id}")
     content = described["paths"][shown]["post"]["requestBody"]["content"]["application/json"]
@@ -142,7 +141,7 @@ def test_no_default_is_null(described: Json) -> None:
             assert place.get("default", name) is not None, (name, field)
 
 
-@pytest.mark.parametrize("path", [path for (_, path), row in OPERATIONS.items() if row.answered is not None])
+@pytest.mark.parametrize("path", [path for (_, path), row in ROUTES.items() if row.operation.answered is not None])
 def test_examples_of_answers_are_of_their_schema(path: str, described: Json) -> None:
     [operation] = described["paths"][path].values()
     content = operation["responses"]["200"]["content"]["application/json"]

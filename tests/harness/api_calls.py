@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from terraflow.gateway.http.service import ROUTES
+from terraflow.gateway.http.routes import ROUTES
 
 Json = dict[str, Any]
 PREFIX = "canary7q2x"

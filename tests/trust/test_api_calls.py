@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from terraflow.core.reasons import ModelApi
-from terraflow.gateway.http.service import ROUTES
+from terraflow.gateway.http.routes import ROUTES
 from tests.harness.api_calls import KEY, SAMPLES, api_call
 from trust.api_calls import VENDOR_SECRET, WORKLOADS, Answer, left_in, problem, prove
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from terraflow.gateway.http.openapi import document
-from terraflow.gateway.http.service import ROUTES
 
 
 def text() -> str:
     """The document's text."""
-    return document(frozenset(ROUTES)).decode()
+    return document().decode()

@@ -1,6 +1,6 @@
 """`/openapi.json`: every route of `/v1`, with its headers, bodies and errors.
 
-1. A row of OPERATIONS for each row of ROUTES; `document` fails on one without the other.
+1. Every row of ROUTES is described, by the operation that it names.
 2. Bodies that come in are described by the types that parse them, answers by `shapes`.
 3. Errors are the registry's rows that are built: on the mouths every governed code, elsewhere those of the row.
 4. Three fields of an invocation that have codes of their own, and those that it shares with chat, are checked behind
@@ -21,8 +21,10 @@ from terraflow.core.reasons import CODES, PLANNED, Governed, ModelApi, reason
 from terraflow.core.types import DATA_CLASSES, SENSITIVE_TYPES
 from terraflow.gateway import declaring, feedback
 from terraflow.gateway.http import shapes
-from terraflow.gateway.http.operations import OPERATIONS, Code, Json, Operation
+from terraflow.gateway.http.operations import Code, Json, Operation
+from terraflow.gateway.http.routes import ROUTES, Route
 from terraflow.gateway.mouths import chat_shape, invocations, messages_shape
+from terraflow.gateway.mouths.anthropic_messages import MESSAGES
 from terraflow.gateway.mouths.errors import ungoverned_status
 
 EVERYWHERE: Sequence[Code] = (
@@ -75,15 +77,13 @@ _VERSION: Json = {
 
 
 @cache
-def document(routes: frozenset[tuple[str, str]]) -> bytes:
-    """The OpenAPI document of these routes, indented JSON. Raises KeyError unless OPERATIONS has exactly them."""
-    if routes != OPERATIONS.keys():
-        raise KeyError(f"rows of OPERATIONS and of ROUTES differ: {sorted(routes ^ OPERATIONS.keys())}")
+def document() -> bytes:
+    """The OpenAPI document, indented JSON."""
     paths: dict[str, Json] = {}
-    for (method, path), operation in OPERATIONS.items():
+    for (method, path), route in ROUTES.items():
         shown, verb = path.replace("*", "{id}"), method.lower()
         named = f"{verb}{path.removeprefix('/v1').replace('/', '_').replace('*', 'id')}"
-        paths.setdefault(shown, {})[verb] = _operation(named, shown, operation)
+        paths.setdefault(shown, {})[verb] = _operation(named, shown, route)
     made = {
         "openapi": "3.1.0",
         "info": {
@@ -114,12 +114,13 @@ def _parameter(name: str, description: str, schema: Json) -> Json:
     return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
-def _operation(named: str, path: str, operation: Operation) -> Json:
-    made: Json = {"operationId": named, "summary": operation.summary, "responses": _responses(operation)}
+def _operation(named: str, path: str, route: Route) -> Json:
+    operation = route.operation
+    made: Json = {"operationId": named, "summary": operation.summary, "responses": _responses(route)}
     parameters = (
         [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}] if "{id}" in path else []
     )
-    if operation.mouth:
+    if operation.governed:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in _REQUEST_HEADERS]
     if operation.declares:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in _OF_BATCHES]
@@ -136,7 +137,8 @@ def _operation(named: str, path: str, operation: Operation) -> Json:
     return made
 
 
-def _responses(operation: Operation) -> Json:
+def _responses(route: Route) -> Json:
+    operation = route.operation
     answered: Json = {"application/jsonl": {"schema": {"type": "string"}}}
     if operation.answer is not None:
         answered = {"application/json": {"schema": _ref(operation.answer.__name__)}}
@@ -144,17 +146,17 @@ def _responses(operation: Operation) -> Json:
         answered["application/json"]["example"] = operation.answered
     if operation.streams:
         answered["text/event-stream"] = {"schema": {"type": "string"}}
-    headers = _answer_headers(operation, _NO_ERROR)
+    headers = _answer_headers(route, _NO_ERROR)
     made = {"200": {"description": "The answer.", "headers": _headers(headers), "content": answered}}
     if operation.accepted:
         made["202"] = {"description": "Its end is not recorded yet.", "headers": _headers(headers), "content": answered}
-    vendor = "Anthropic" if operation.anthropic else "OpenAI"
+    vendor = "Anthropic" if route.mouth is MESSAGES else "OpenAI"
     error = _ref(f"{vendor}Error")
-    if operation.mouth:
+    if operation.governed:
         error = {"anyOf": [_ref(f"{vendor}Refusal"), error]}
     if operation.either:
         error = {"anyOf": [_ref("OpenAIError"), _ref("AnthropicError")]}
-    headers = _answer_headers(operation, _NO_ANSWER)
+    headers = _answer_headers(route, _NO_ANSWER)
     for status, codes in sorted(_by_status(operation).items()):
         made[str(status)] = {
             "description": ", ".join(codes),
@@ -164,23 +166,24 @@ def _responses(operation: Operation) -> Json:
     return made
 
 
-def _answer_headers(operation: Operation, without: Sequence[str]) -> list[str]:
-    other = "" if operation.either else "X-Request-Id" if operation.anthropic else "Request-Id"
+def _answer_headers(route: Route, without: Sequence[str]) -> list[str]:
+    operation = route.operation
+    other = "" if operation.either else "X-Request-Id" if route.mouth is MESSAGES else "Request-Id"
     of_all = (*_IDS, *_NO_ERROR)
     return [
         name
         for name in _ANSWER_HEADERS
-        if name not in (other, _CHALLENGE) and name not in without and (operation.mouth or name in of_all)
+        if name not in (other, _CHALLENGE) and name not in without and (operation.governed or name in of_all)
     ]
 
 
 def _by_status(operation: Operation) -> dict[int, list[str]]:
     codes: list[Code] = [*EVERYWHERE, *operation.errors]
-    if operation.mouth:
+    if operation.governed:
         codes += [code for code in CODES if isinstance(code, Governed) and reason(code).since != PLANNED]
     found: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
-        status = reason(code).status if operation.mouth else ungoverned_status(Refuse(reason=code))
+        status = reason(code).status if operation.governed else ungoverned_status(Refuse(reason=code))
         if status is not None and status >= 400:
             found.setdefault(status, []).append(code.value)
     return {status: sorted(set(named)) for status, named in found.items()}
@@ -199,7 +202,7 @@ def _schemas() -> Json:
     made |= _components("Chat", chat_shape.ChatBody)
     made |= _components("Messages", messages_shape.MessagesBody, messages_shape.CountedBody)
     made |= _components("Invocation", invocations.Body)
-    answers = dict.fromkeys(row.answer for row in OPERATIONS.values() if row.answer is not None)
+    answers = dict.fromkeys(row.operation.answer for row in ROUTES.values() if row.operation.answer is not None)
     made |= _components("", *_ERRORS, *answers)
     body, chat = made["Invocation.Body"], made["Chat.ChatBody"]["properties"]
     for name in invocations.SHARED:

@@ -1,7 +1,4 @@
-"""The routes of `/v1` as `openapi` describes them: a row a route.
-
-A new route is a row of `service.ROUTES` and a row here; the document cannot be made with one of them alone.
-"""
+"""What `openapi` says of each route of `/v1`; a row of ROUTES (`routes`) names its own."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One route.
 
     `body` names the schema of a JSON body, `bodies` are those of other types; `answer` None is JSON lines. `errors` are
-    the codes beside those of every route; a `mouth` has all governed ones. `example` is of the body, `answered` of the
-    answer. `accepted` says that it may answer 202, too, `declares` that the headers which declare something are read,
-    `either` that it is spoken to by either vendor's clients, each in its own shape.
+    the codes beside those of every route; of a `governed` route all governed ones. `example` is of the body, `answered`
+    of the answer. `accepted` says that it may answer 202, too, `declares` that the headers which declare something are
+    read, `either` that it is spoken to by either vendor's clients, each in its own shape.
     """
 
     summary: str
@@ -33,9 +30,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     bodies: Mapping[str, Json] = {}
     query: Mapping[str, Json] = {}
     errors: Sequence[Code] = ()
-    mouth: bool = False
+    governed: bool = False
     streams: bool = False
-    anthropic: bool = False
     accepted: bool = False
     declares: bool = False
     either: bool = False
@@ -103,108 +99,104 @@ _INVOKED = {
     },
 }
 
-OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("POST", "/v1/chat/completions"): Operation(
-        summary="A governed chat completion, in OpenAI's shape",
-        body="Chat.ChatBody",
-        answer=shapes.ChatAnswer,
-        errors=_DECLARED,
-        mouth=True,
-        streams=True,
-        example={"model": "starter-assistant", "messages": _HELLO},
+CHAT_COMPLETION = Operation(
+    summary="A governed chat completion, in OpenAI's shape",
+    body="Chat.ChatBody",
+    answer=shapes.ChatAnswer,
+    errors=_DECLARED,
+    governed=True,
+    streams=True,
+    example={"model": "starter-assistant", "messages": _HELLO},
+)
+INVOCATION = Operation(
+    summary="A governed answer, in the plane's own shape",
+    body="Invocation.Body",
+    answer=shapes.InvocationAnswer,
+    errors=_DECLARED,
+    governed=True,
+    example=_INVOCATION,
+    answered=_INVOKED,
+)
+MESSAGE = Operation(
+    summary="A governed message, in Anthropic's shape",
+    body="Messages.MessagesBody",
+    answer=shapes.MessageAnswer,
+    errors=_DECLARED,
+    governed=True,
+    streams=True,
+    example={"model": "starter-assistant", "max_tokens": 100, "messages": _HELLO},
+)
+COUNT_TOKENS = Operation(
+    summary="An estimate of a message's input tokens",
+    body="Messages.CountedBody",
+    answer=shapes.TokenCount,
+    errors=_DECLARED,
+    example={"messages": _HELLO},
+)
+MODELS = Operation(
+    summary="The workloads that the key may call, and their capabilities",
+    answer=shapes.ModelList,
+    errors=_BUNDLE,
+    either=True,
+)
+MODEL = Operation(summary="One of them", answer=shapes.Model, errors=_BUNDLE, either=True)
+EVIDENCE = Operation(
+    summary="What was recorded of a request",
+    answer=shapes.EvidenceAnswer,
+    errors=(ModelApi.EVIDENCE_NOT_FOUND,),
+)
+REVIEW = Operation(
+    summary="A held answer; no contract can hold one yet",
+    answer=shapes.InvocationAnswer,
+    errors=(ModelApi.REVIEW_NOT_FOUND,),
+)
+CANCEL = Operation(
+    summary="End a request that is under way",
+    answer=shapes.Cancelled,
+    errors=(ModelApi.REQUEST_NOT_FOUND,),
+    accepted=True,
+)
+UPLOAD = Operation(
+    summary="Upload a batch's lines",
+    bodies={"multipart/form-data": _FORM},
+    answer=shapes.File,
+    errors=(Governed.QUEUE_SHED,),
+)
+FILE = Operation(summary="A file", answer=shapes.File)
+DROP_FILE = Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted)
+CONTENT = Operation(summary="A file's bytes", answer=None)
+CREATE_BATCH = Operation(
+    summary="Many requests of a P3 workload, of a file or inline",
+    bodies={"application/json": _BATCH, "application/jsonl": _LINES},
+    answer=shapes.Batch,
+    errors=(
+        ModelApi.INVALID_DATA_CLASS,
+        ModelApi.INVALID_SENSITIVE_TYPE,
+        ModelApi.BATCH_REQUIRES_P3,
+        ModelApi.DUPLICATE_CUSTOM_ID,
+        Governed.UNKNOWN_WORKLOAD,
+        *_BUNDLE,
+        Governed.QUEUE_SHED,
     ),
-    ("POST", "/v1/invocations"): Operation(
-        summary="A governed answer, in the plane's own shape",
-        body="Invocation.Body",
-        answer=shapes.InvocationAnswer,
-        errors=_DECLARED,
-        mouth=True,
-        example=_INVOCATION,
-        answered=_INVOKED,
-    ),
-    ("POST", "/v1/messages"): Operation(
-        summary="A governed message, in Anthropic's shape",
-        body="Messages.MessagesBody",
-        answer=shapes.MessageAnswer,
-        errors=_DECLARED,
-        mouth=True,
-        streams=True,
-        anthropic=True,
-        example={"model": "starter-assistant", "max_tokens": 100, "messages": _HELLO},
-    ),
-    ("POST", "/v1/messages/count_tokens"): Operation(
-        summary="An estimate of a message's input tokens",
-        body="Messages.CountedBody",
-        answer=shapes.TokenCount,
-        errors=_DECLARED,
-        anthropic=True,
-        example={"messages": _HELLO},
-    ),
-    ("GET", "/v1/models"): Operation(
-        summary="The workloads that the key may call, and their capabilities",
-        answer=shapes.ModelList,
-        errors=_BUNDLE,
-        either=True,
-    ),
-    ("GET", "/v1/models/*"): Operation(summary="One of them", answer=shapes.Model, errors=_BUNDLE, either=True),
-    ("GET", "/v1/evidence/*"): Operation(
-        summary="What was recorded of a request",
-        answer=shapes.EvidenceAnswer,
-        errors=(ModelApi.EVIDENCE_NOT_FOUND,),
-    ),
-    ("GET", "/v1/reviews/*"): Operation(
-        summary="A held answer; no contract can hold one yet",
-        answer=shapes.InvocationAnswer,
-        errors=(ModelApi.REVIEW_NOT_FOUND,),
-    ),
-    ("DELETE", "/v1/requests/*"): Operation(
-        summary="End a request that is under way",
-        answer=shapes.Cancelled,
-        errors=(ModelApi.REQUEST_NOT_FOUND,),
-        accepted=True,
-    ),
-    ("POST", "/v1/files"): Operation(
-        summary="Upload a batch's lines",
-        bodies={"multipart/form-data": _FORM},
-        answer=shapes.File,
-        errors=(Governed.QUEUE_SHED,),
-    ),
-    ("GET", "/v1/files/*"): Operation(summary="A file", answer=shapes.File),
-    ("DELETE", "/v1/files/*"): Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted),
-    ("GET", "/v1/files/*/content"): Operation(summary="A file's bytes", answer=None),
-    ("POST", "/v1/batches"): Operation(
-        summary="Many requests of a P3 workload, of a file or inline",
-        bodies={"application/json": _BATCH, "application/jsonl": _LINES},
-        answer=shapes.Batch,
-        errors=(
-            ModelApi.INVALID_DATA_CLASS,
-            ModelApi.INVALID_SENSITIVE_TYPE,
-            ModelApi.BATCH_REQUIRES_P3,
-            ModelApi.DUPLICATE_CUSTOM_ID,
-            Governed.UNKNOWN_WORKLOAD,
-            *_BUNDLE,
-            Governed.QUEUE_SHED,
-        ),
-        declares=True,
-    ),
-    ("GET", "/v1/batches"): Operation(
-        summary="The application's batches, newest first",
-        answer=shapes.BatchList,
-        errors=(ModelApi.BATCH_NOT_FOUND,),
-        query={
-            "limit": {"type": "integer", "minimum": 1, "maximum": batches.PAGE_MAX, "default": batches.PAGE},
-            "after": {"type": "string"},
-        },
-    ),
-    ("GET", "/v1/batches/*"): Operation(summary="A batch", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)),
-    ("POST", "/v1/batches/*/cancel"): Operation(
-        summary="Let a batch take no further request", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)
-    ),
-    ("POST", "/v1/requests/*/feedback"): Operation(
-        summary="Say how good a request's answer was",
-        body="Feedback",
-        answer=shapes.FeedbackAnswer,
-        errors=(ModelApi.REQUEST_NOT_FOUND, *_DECLARED),
-        example={"rating": "down", "score": 20, "labels": ["incorrect", "slow"]},
-    ),
-}
+    declares=True,
+)
+BATCHES = Operation(
+    summary="The application's batches, newest first",
+    answer=shapes.BatchList,
+    errors=(ModelApi.BATCH_NOT_FOUND,),
+    query={
+        "limit": {"type": "integer", "minimum": 1, "maximum": batches.PAGE_MAX, "default": batches.PAGE},
+        "after": {"type": "string"},
+    },
+)
+BATCH = Operation(summary="A batch", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,))
+CANCEL_BATCH = Operation(
+    summary="Let a batch take no further request", answer=shapes.Batch, errors=(ModelApi.BATCH_NOT_FOUND,)
+)
+FEEDBACK = Operation(
+    summary="Say how good a request's answer was",
+    body="Feedback",
+    answer=shapes.FeedbackAnswer,
+    errors=(ModelApi.REQUEST_NOT_FOUND, *_DECLARED),
+    example={"rating": "down", "score": 20, "labels": ["incorrect", "slow"]},
+)
