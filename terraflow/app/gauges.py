@@ -43,6 +43,8 @@ def read_connections(places: Places) -> list[Gauge]:
 def _requests(plane: Plane) -> Iterator[Gauge]:
     door = plane.admission
     yield Gauge("terraflow_requests_open", "Governed requests without a recorded end.", len(plane.running))
+    said = "Requests whose key is known and whose turn to begin has not come."
+    yield Gauge("terraflow_doorstep_waiting", said, plane.doorstep.waiting)
     yield Gauge("terraflow_admission_running", "Requests that have a place.", door.running)
     yield Gauge("terraflow_admission_waiting", "Requests that wait for a place.", door.queued)
     yield Gauge("terraflow_admission_limit", "How many may have a place now.", door.limit)

@@ -38,6 +38,7 @@ from terraflow.gateway.admission_queue import AdmissionRule
 from terraflow.gateway.batches.desk import Batches
 from terraflow.gateway.batches.runner import BatchLimits, Runner
 from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.doorstep import Doorstep, StepRule
 from terraflow.gateway.health import Health, HealthRule
 from terraflow.gateway.heartbeats import Heartbeats
 from terraflow.gateway.http.arrived import Edge
@@ -182,6 +183,16 @@ def _plane(
     recovery: RecoveryLoop,
     telemetry: Telemetry,
 ) -> Plane:
+    admission = Admission(
+        AdmissionRule(
+            running_max=settings.running_max,
+            waiting_max=settings.waiting_max,
+            tenant_max=settings.tenant_max,
+            age_s=settings.priority_age_ms / 1000,
+        ),
+        clock,
+        PlaneLimit(_limits(settings.running_min, settings.running_max), settings.working_max),
+    )
     return Plane(
         clock=clock,
         ids=wrap.ids(RandomIds()),
@@ -190,16 +201,13 @@ def _plane(
         providers=wrap.providers(providers),
         scanner=wrap.scanner(Scanner()),
         rate=Rate(),
-        admission=Admission(
-            AdmissionRule(
-                running_max=settings.running_max,
-                waiting_max=settings.waiting_max,
-                tenant_max=settings.tenant_max,
-                age_s=settings.priority_age_ms / 1000,
-            ),
+        doorstep=Doorstep(
+            StepRule(turn_max=settings.doorstep_turn_max, waiting_max=settings.doorstep_waiting_max),
             clock,
-            PlaneLimit(_limits(settings.running_min, settings.running_max), settings.working_max),
+            behind=store.behind,
+            full=admission.full,
         ),
+        admission=admission,
         capacity=Capacity(_limits(settings.in_flight_min, settings.running_max), clock),
         health=Health(
             HealthRule(

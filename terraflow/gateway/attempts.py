@@ -22,6 +22,9 @@ from terraflow.ports.upstream import Failure, ModelRequest, Placement, ProviderF
 from terraflow.spend.budgets import budget_lines
 from terraflow.spend.pricing import UnknownPrice
 
+TIME_SHARE = 0.75
+"""A call that had a smaller part of the contract's deadline than this says nothing of its provider by not being
+answered in it: the rest of the time passed before it."""
 _TOO_MUCH = frozenset((Failure.RATE_LIMITED, Failure.OVERLOADED, Failure.TIMEOUT))
 """The failures of a provider that is given more than it can do."""
 
@@ -109,7 +112,7 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     capability = trial.route.capability.id
     if failed.elsewhere:
         plane.health.abandoned(capability, trial.started)
-    elif rule.blames_provider and not _asked_too_much(x, failed.failure):
+    elif rule.blames_provider and not _asked_too_much(x, trial, failed.failure):
         plane.health.failed(capability, trial.started, plane.clock.monotonic(), failed.retry_after_s)
         if failed.failure in _TOO_MUCH:
             plane.capacity.overloaded(capability, trial.started)
@@ -124,13 +127,16 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
     _ended(plane, x, trial, failed.failure, usage, whole=whole)
 
 
-def _asked_too_much(x: Exchange, failure: Failure) -> bool:
-    """Whether the failure may come of what the caller alone chose: a deadline below the contract's, or several choices
-    from an engine that gives one. A capability's health is everybody's, and no caller may spoil it."""
+def _asked_too_much(x: Exchange, trial: Trial, failure: Failure) -> bool:
+    """Whether the failure may come of what the caller alone chose, or the plane: less time than most of the contract's,
+    by a short deadline or a long wait before the call; or several choices from an engine that gives one. A
+    capability's health is everybody's: no caller may spoil it, nor the plane's own queue."""
     assert x.resolution is not None
     if failure is Failure.TIMEOUT:
-        chosen = x.declared.deadline_ms
-        return chosen is not None and chosen < x.resolution.workload.contract.deadline_ms
+        whole_s, chosen = x.resolution.workload.contract.deadline_ms / 1000, x.declared.deadline_ms
+        if chosen is not None and chosen < x.resolution.workload.contract.deadline_ms:
+            return True
+        return x.deadline - trial.started < whole_s * TIME_SHARE
     return failure is Failure.MALFORMED and x.request.choices > 1
 
 

@@ -17,6 +17,7 @@ from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.gateway.admission import Admission
 from terraflow.gateway.capacity import Capacity
+from terraflow.gateway.doorstep import Doorstep
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.health import Health
 from terraflow.gateway.heartbeats import Heartbeats
@@ -108,6 +109,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     providers: ProviderSet
     scanner: Scanner
     rate: Rate
+    doorstep: Doorstep
     admission: Admission
     capacity: Capacity
     health: Health

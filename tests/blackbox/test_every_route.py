@@ -43,6 +43,7 @@ CASES = {
     "long":        Case(ModelApi.INVALID_REQUEST, (TOO_LONG,), "headers"),
     "method":      Case(ModelApi.NOT_FOUND, method="PATCH", named=True),
     "unknown":     Case(ModelApi.INVALID_REQUEST, (f"X-TerraFlow-Data-Clas: {CANARY}",), "headers", named=True),
+    "shed":        Case(Governed.QUEUE_SHED, fault="behind"),
     "store-gone":  Case(Governed.EVIDENCE_UNAVAILABLE, fault="find_key"),
     "fault":       Case(Governed.INTERNAL_ERROR, fault="find_key broken"),
 }

@@ -131,6 +131,7 @@ def test_the_state_of_the_plane(site: Site) -> None:
     assert found["terraflow_ready", NONE] == 1
     assert found["terraflow_requests_open", NONE] == 0
     assert found["terraflow_admission_running", NONE] == found["terraflow_admission_waiting", NONE] == 0
+    assert found["terraflow_doorstep_waiting", NONE] == 0
     assert 1 <= found["terraflow_admission_limit", NONE] <= found["terraflow_admission_limit_max", NONE] == 256
     assert found["terraflow_bundle_sequence", NONE] == 1
     assert found["terraflow_evidence_damaged_logs", NONE] == 0

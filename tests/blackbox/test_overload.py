@@ -6,6 +6,8 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import httpx2
+
 from terraflow.core.reasons import Governed
 from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
@@ -13,7 +15,7 @@ from tests.harness.bundle import purpose, remote, sim
 from tests.harness.caller import headers_of, until
 from tests.harness.checks import Checks
 from tests.harness.upstreams import COST, Gate, Upstreams, answer, held
-from tests.providers.vendor import says
+from tests.providers.vendor import says, silence
 
 
 def ask_later(threads: ThreadPoolExecutor, site: Site, workload: str) -> Future[Any]:
@@ -74,6 +76,35 @@ def test_a_call_that_ended_holds_nothing_however_it_ended(launch: Launch, upstre
         assert site.caller.ask("refused").status_code == 403
         assert site.caller.ask("late", headers=headers_of(deadline_ms=100)).status_code == 504
     checks.answered(site.caller, site.caller.ask("late"), capability="slow")
+
+
+def test_what_waited_for_its_place_says_nothing_of_a_model_that_had_the_rest_of_its_time(
+    launch: Launch, upstreams: Upstreams, checks: Checks
+) -> None:
+    """One place, and a fault is enough for a rest: the second request's call has a third of its time, the third's all
+    of it."""
+    gate = Gate()
+    vendor = upstreams.open(held(gate, answer()), silence, answer(), silence)
+    engine = remote("engine", vendor.port)
+    document = bundle.document(purpose("plain", engine, deadline_ms=1_500), purpose("patient", engine))
+    site = launch(document, running_max=1, health_faults_max=1)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(site.caller.ask, "patient")
+        until(lambda: vendor.requests)
+        waiting = threads.submit(site.caller.ask, "plain")
+        time.sleep(1.0)
+        gate.open()
+        checks.answered(site.caller, first.result(), capability="engine", cost=COST)
+        late = waiting.result()
+    _timed_out(site, late, checks)
+    checks.answered(site.caller, site.caller.ask("plain"), capability="engine", cost=COST)
+    _timed_out(site, site.caller.ask("plain"), checks)
+    checks.refused(site.caller, site.caller.ask("plain"), Governed.TIER_NOT_AVAILABLE, retry_after=True)
+
+
+def _timed_out(site: Site, response: httpx2.Response, checks: Checks) -> None:
+    reserved = site.caller.evidence(response.headers["x-terraflow-request-id"])["decision"]["reserved_micro_usd"]
+    checks.refused(site.caller, response, Governed.DEADLINE_EXPIRED, detail="timeout", cost=reserved)
 
 
 def test_a_vendor_that_says_when_is_not_asked_before_by_anybody(

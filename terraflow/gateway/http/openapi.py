@@ -29,6 +29,7 @@ from terraflow.gateway.mouths.errors import ungoverned_status
 
 EVERYWHERE: Sequence[Code] = (
     Governed.APP_UNAUTHENTICATED,
+    Governed.QUEUE_SHED,
     ModelApi.INVALID_REQUEST,
     ModelApi.NOT_FOUND,
     Governed.INTERNAL_ERROR,

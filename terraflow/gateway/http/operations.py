@@ -160,7 +160,6 @@ UPLOAD = Operation(
     summary="Upload a batch's lines",
     bodies={"multipart/form-data": _FORM},
     answer=shapes.File,
-    errors=(Governed.QUEUE_SHED,),
 )
 FILE = Operation(summary="A file", answer=shapes.File)
 DROP_FILE = Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted)
@@ -176,7 +175,6 @@ CREATE_BATCH = Operation(
         ModelApi.DUPLICATE_CUSTOM_ID,
         Governed.UNKNOWN_WORKLOAD,
         *_BUNDLE,
-        Governed.QUEUE_SHED,
     ),
     declares=True,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from terraflow.core.outcome import Refuse
@@ -44,6 +46,14 @@ def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> R
     if told.status == _UNAUTHENTICATED:
         headers.append((b"www-authenticate", b"Bearer"))
     return Reply(told.status, headers, mouth.error(told))
+
+
+@lru_cache(maxsize=256)
+def shed_at_the_step(retry_after_s: int, mouth: Mouth) -> tuple[Refuse, Reply]:
+    """What a request is told that is sent away before governance. It is the same for all, and made once: it is sent
+    when there is no time."""
+    refuse = Refuse(reason=Governed.QUEUE_SHED, retry_after_s=retry_after_s)
+    return refuse, ungoverned(refuse, None, mouth)
 
 
 def governed_headers(mouth: Mouth, closed: Closed) -> Headers:

@@ -22,7 +22,7 @@ from terraflow.gateway.http import openapi
 from terraflow.gateway.http.arrived import Arrived, Edge
 from terraflow.gateway.http.astray import hint
 from terraflow.gateway.http.head import parse_head, unknown_name
-from terraflow.gateway.http.replies import ungoverned
+from terraflow.gateway.http.replies import shed_at_the_step, ungoverned
 from terraflow.gateway.http.routes import ROUTES, mouth_at, split
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import Disconnected, Reply, Wire
@@ -101,6 +101,11 @@ class Service:
         if isinstance(caller, Refuse):
             return caller
         visit.caller = caller
+        retry_after_s = await self.plane.doorstep.pass_over(caller.tenant)
+        if retry_after_s is not None:
+            refuse, reply = shed_at_the_step(retry_after_s, mouth_at(wire))
+            self.plane.telemetry.turned_away(refuse, None, caller)
+            return reply
         visit.request_id = request_id = self.plane.ids.request_id()
         name, argument = split(path)
         # HEAD is GET without the body, which the wire leaves out.
