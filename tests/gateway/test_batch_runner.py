@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from terraflow.core.reasons import Governed
@@ -16,11 +17,13 @@ from terraflow.gateway.batches.item import may_run_later
 from terraflow.gateway.batches.open_batches import Open
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.health import HealthRule
+from terraflow.gateway.mouths.openai_chat import CHAT as CHAT_MOUTH
 from terraflow.ports.batches import Batch, BatchStatus
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 from tests.harness import bundle
-from tests.harness.batches import joined, line
+from tests.harness.batches import CHAT, joined, line
 from tests.harness.bundle import purpose, sim
+from tests.harness.caller import CANARY
 from tests.harness.inside import Inside, plane_inside
 
 ACME, UMBRA = (KeyHolder(tenant, "web", "key_1") for tenant in ("acme", "umbra"))
@@ -170,6 +173,31 @@ async def test_an_answer_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> 
         assert facts["details"]["original_request_id"] == result["response"]["request_id"]
 
 
+@pytest.mark.parametrize("verb", ["parse", "render"])
+async def test_an_item_that_meets_a_fault_nobody_foresaw_ends_as_one_and_holds_no_other_up(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        if verb == "render" or b"poison" in args[0]:
+            raise RuntimeError(CANARY)
+        return CHAT_MOUTH.parse(*args)
+
+    mouth = msgspec.structs.replace(CHAT_MOUTH, **{verb: fail})
+    monkeypatch.setattr("terraflow.gateway.batches.item.ENDPOINTS", {CHAT: mouth})
+    async with plane_inside(tmp_path, document(), batch_running_max=1) as plane:
+        given = (line("a", text="poison"),) if verb == "render" else (line("a", text="poison"), line("b"))
+        batch = await ended(plane, await begin(plane, ACME, *given))
+        [failed] = await results(plane, batch, completed=False)
+        assert failed["custom_id"].startswith("a ")
+        assert (failed["response"]["status_code"], failed["response"]["body"]["error"]["code"]) == (
+            500,
+            Governed.INTERNAL_ERROR,
+        )
+        assert CANARY not in json.dumps(failed["response"])
+        assert (batch.status, batch.completed, batch.failed) == (BatchStatus.COMPLETED, len(given) - 1, 1)
+        assert plane.upstream_calls == 1
+
+
 async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document()) as plane:
         desk: Any = plane.parts.service.edge.desk
@@ -184,7 +212,7 @@ async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["end_batch", "drop_items"])
 async def test_of_a_batch_that_failed_nothing_is_kept_that_takes_room(verb: str, tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document()) as plane:
-        desk: Any = plane.parts.service.desk
+        desk: Any = plane.parts.desk
         runner: Any = plane.parts.batches
         desk._store = Failing(desk._store, "open_batch", effect=True)
         failing = runner._store = Failing(runner._store, verb, effect=False)

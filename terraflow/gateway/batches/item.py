@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from terraflow.evidence import record
 from terraflow.gateway.batches import lines
 from terraflow.gateway.declaring import combined
 from terraflow.gateway.exchange import Closed, Declared, Exchange
+from terraflow.gateway.faults import place_of
 from terraflow.gateway.kept import decode as decode_kept
 from terraflow.gateway.mouths import errors
 from terraflow.gateway.mouths.anthropic_messages import MESSAGES
@@ -39,6 +41,8 @@ from terraflow.gateway.plane import Plane
 from terraflow.ports.batches import Batch, BatchItem
 from terraflow.ports.store import KeyHolder
 from terraflow.ports.upstream import ModelRequest
+
+log = logging.getLogger("terraflow.batches")
 
 INVOCATIONS_PATH = "/v1/invocations"
 ENDPOINTS: Mapping[str, Mouth] = MappingProxyType(
@@ -99,11 +103,15 @@ async def run(plane: Plane, batch: Batch, item: BatchItem) -> Result | Later:
     mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
     caller = KeyHolder(batch.tenant, batch.application, batch.key_id)
     body = bytes(given.body)
-    read = await _read(plane, batch, caller, mouth, body)
+    try:
+        read = await _read(plane, batch, caller, mouth, body)
+    except Exception as fault:
+        # Run again it would fail again, and hold its batch up for as long as it has.
+        log.error("an item could not be read: %s", place_of(fault))
+        read = Refuse(reason=Governed.INTERNAL_ERROR)
     if isinstance(read, Refuse):
         plane.telemetry.turned_away(read, item.request_id, caller)
-        told = errors.ungoverned(read, item.request_id)
-        return Result(False, lines.answered(item.request_id, given.custom_id, told.status, mouth.error(told)))
+        return refused(batch, item, read)
     request, declared = read
     # A deadline that is not declared would be the contract's (rule 3).
     deadline_ms = declared.deadline_ms or plane.limits.deadline_ms_max
@@ -124,6 +132,14 @@ async def run(plane: Plane, batch: Batch, item: BatchItem) -> Result | Later:
         # Only the item that pins a capability has to wait for that one.
         return Later(None if closed.reason is Governed.PROVIDER_UNHEALTHY else closed.retry_after_s)
     return _result(mouth, closed, given.custom_id, x.received_at)
+
+
+def refused(batch: Batch, item: BatchItem, refuse: Refuse) -> Result:
+    """The result of an item that is answered with an error from outside governance."""
+    assert item.request_id is not None and item.data is not None
+    mouth, told = ENDPOINTS[batch.endpoint], errors.ungoverned(refuse, item.request_id)
+    custom_id = lines.given(item.data).custom_id
+    return Result(False, lines.answered(item.request_id, custom_id, told.status, mouth.error(told)))
 
 
 async def _read(

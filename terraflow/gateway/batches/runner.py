@@ -19,6 +19,7 @@ from collections.abc import Coroutine
 
 import msgspec
 
+from terraflow.core.outcome import Refuse
 from terraflow.core.reasons import Governed
 from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
@@ -234,7 +235,7 @@ class Runner:
         except Exception as fault:
             # It has ended all the same: a line that cannot be made keeps no batch open.
             log.error("the result of an item cannot be told: %s", place_of(fault))
-            return items.Result(False, b"")
+            return items.refused(batch, item, Refuse(reason=Governed.INTERNAL_ERROR))
 
     async def _finish(self, running: Open) -> None:
         """Nothing of it runs any more: end what never ran, and the batch."""
