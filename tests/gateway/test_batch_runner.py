@@ -212,7 +212,7 @@ async def test_a_batch_that_could_not_be_opened_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["end_batch", "drop_items"])
 async def test_of_a_batch_that_failed_nothing_is_kept_that_takes_room(verb: str, tmp_path: Path) -> None:
     async with plane_inside(tmp_path, document()) as plane:
-        desk: Any = plane.parts.desk
+        desk: Any = plane.parts.service.edge.desk
         runner: Any = plane.parts.batches
         desk._store = Failing(desk._store, "open_batch", effect=True)
         failing = runner._store = Failing(runner._store, verb, effect=False)
