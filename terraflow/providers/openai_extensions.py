@@ -9,7 +9,8 @@
    behind the name of the call; engines take them where they are.
 5. OpenAI refuses a tool whose schema is an object without `properties`, as tools without arguments have it, and the id
    of a user that is longer than its own may be: that is told as its digest.
-6. A tool whose name is longer than OpenAI's may be is refused here, so that another route is tried.
+6. A tool whose name is longer than OpenAI's may be is told under a shorter one, wherever it is named; `heard_names`
+   turns those of an answer back.
 7. Whatever else is here (a document or search result as such, citations, tools of another vendor's, and of a tool every
    field but those below) is refused as UNSUPPORTED_FIELD before anything is sent.
 """
@@ -17,6 +18,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 from terraflow.contracts.capability import Dialect
@@ -61,6 +63,8 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
         made["tools"] = [_tool(tool, dialect) for tool in made["tools"]]
+    if dialect is Dialect.CURRENT and any(map(_is_long, _functions(made))):
+        _rename(made)
     if dialect is Dialect.CURRENT and len(made.get("user") or "") > USER_MAX:
         made["user"] = hashlib.sha256(made["user"].encode()).hexdigest()
     return made
@@ -76,6 +80,52 @@ def _effort(thinking: Json | None, config: Json | None) -> str | None:
     return _HIGHEST if kept[-1] == "max" else kept[-1]
 
 
+def heard_names(document: Json) -> dict[str, str]:
+    """The offered tools' own names by those that OpenAI was told in their place."""
+    return {_told_name(f["name"]): f["name"] for f in _functions({"tools": document.get("tools")}) if _is_long(f)}
+
+
+def _told_name(name: str) -> str:
+    if len(name) <= NAME_MAX:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: NAME_MAX - len(digest) - 1]}_{digest}"
+
+
+def _is_long(function: Json) -> bool:
+    return len(function["name"]) > NAME_MAX
+
+
+def _functions(document: Json) -> Iterator[Json]:
+    """Everything in a document that names a function."""
+    for tool in document.get("tools") or ():
+        if tool["type"] == "function":
+            yield tool["function"]
+    if isinstance(document.get("tool_choice"), dict):
+        yield document["tool_choice"]["function"]
+    for message in document.get("messages") or ():
+        for call in message.get("tool_calls") or ():
+            yield call["function"]
+
+
+def _rename(made: Json) -> None:
+    """Tell long names in a document whose lists are its own already."""
+
+    def told(named: Json) -> Json:
+        return {**named, "function": {**named["function"], "name": _told_name(named["function"]["name"])}}
+
+    if "tools" in made:
+        made["tools"] = [told(tool) for tool in made["tools"]]
+    if isinstance(made.get("tool_choice"), dict):
+        made["tool_choice"] = told(made["tool_choice"])
+    made["messages"] = [
+        {**message, "tool_calls": [told(call) for call in message["tool_calls"]]}
+        if "tool_calls" in message
+        else message
+        for message in made["messages"]
+    ]
+
+
 def _tool(tool: Json, dialect: Dialect) -> Json:
     if tool["type"] != "function":
         raise unsupported("tools")
@@ -84,8 +134,6 @@ def _tool(tool: Json, dialect: Dialect) -> Json:
         if allowed is None or (allowed and tool[field] not in allowed):
             raise unsupported("tools")
     function = tool["function"]
-    if dialect is Dialect.CURRENT and len(function["name"]) > NAME_MAX:
-        raise unsupported("tools[].function.name")
     schema = function.get("parameters") or {}
     if dialect is Dialect.CURRENT and schema.get("type") == "object" and "properties" not in schema:
         function = {**function, "parameters": {**schema, "properties": {}}}

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
@@ -25,7 +26,7 @@ from msgspec import Meta
 from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
-from terraflow.providers.openai_extensions import without_extensions
+from terraflow.providers.openai_extensions import heard_names, without_extensions
 from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -272,9 +273,12 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         choice["finish_reason"] = _finish(choice["finish_reason"])
         if choice["finish_reason"] is None:
             raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
-        for called in choice["message"].get("tool_calls") or ():
+        calls = choice["message"].get("tool_calls") or ()
+        for called in calls:
             called["id"] = called.get("id") or new_call_id()
-    usage = _usage(whole.usage) or Usage.counted(call.request.size_bytes, len(raw))
+        if calls and call.request.extended:
+            _hear(calls, heard_names(call.request.document))
+    usage = _usage(whole.usage) or Usage.counted(call.request.input_bound, len(raw))
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
@@ -286,11 +290,12 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
 class ChunkParser:
     """The chunks of one stream, in order, and whether the stream was whole."""
 
-    __slots__ = ("_calls", "_done", "_extras", "_fingerprint", "_tier", "_unfinished")
+    __slots__ = ("_calls", "_done", "_extras", "_fingerprint", "_names", "_tier", "_unfinished")
 
     def __init__(self, call: Call) -> None:
         self._unfinished = set(range(call.request.choices))
         self._calls: CallIndices | None = None
+        self._names = heard_names(call.request.document) if call.request.extended else {}
         self._done = False
         self._fingerprint: str | None = None
         self._tier: str | None = None
@@ -327,6 +332,8 @@ class ChunkParser:
             elif delta.get("tool_calls"):
                 self._calls = self._calls or CallIndices()
                 self._calls.settle(choice["index"], delta["tool_calls"])  # type: ignore[arg-type]
+                if self._names:
+                    _hear(delta["tool_calls"] or (), self._names)
             said = choice.get("finish_reason")
             choice["finish_reason"] = finish = None if said is None else _finish(said)
             if finish is not None:
@@ -350,6 +357,14 @@ class ChunkParser:
         answer."""
         if any(choice["delta"].get(key) for key in ("content", "tool_calls", "refusal")):  # type: ignore[union-attr]
             raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
+
+
+def _hear(calls: Iterable[_ToolCall | _ToolDelta], names: Mapping[str, str]) -> None:
+    """Give the calls of tools whose names were told in another form their own, in place."""
+    for called in calls:
+        function = called.get("function")
+        if function is not None and (own := names.get(function.get("name") or "")) is not None:
+            function["name"] = own
 
 
 def _stopped_by(choice: _Choice | _ChunkChoice) -> str | None:

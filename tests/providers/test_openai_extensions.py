@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -112,7 +113,7 @@ def test_a_conversation() -> None:
         {"role": "tool", "tool_call_id": "t1", "content": "no such file", "is_error": True, "cache_control": MARK},
         {"role": "tool", "tool_call_id": "t2", "content": [image], "is_error": True},
     ]
-    told = [
+    told: list[Json] = [
         {"role": "user", "content": [{"type": "text", "text": "a"}, image]},
         {"role": "assistant", "content": "so", "tool_calls": [function]},
         {"role": "tool", "tool_call_id": "t1", "content": "Error: no such file"},
@@ -196,7 +197,52 @@ def test_a_users_id_that_openai_finds_too_long_is_told_as_its_digest() -> None:
     assert sent(Dialect.SELF_HOSTED, user=long["a"])["user"] == long["a"]
 
 
-def test_a_tool_whose_name_openai_finds_too_long_goes_to_another_route() -> None:
-    named: Json = {"type": "function", "function": {"name": "n" * 65, "parameters": {"type": "object"}}}
-    assert refused(tools=[named]) == ("tools[].function.name",)
-    assert sent(Dialect.SELF_HOSTED, tools=[named])["tools"] == [named]
+LONG = [f"mcp__plugin_a-server-of-somebody__{'look_up_' * 5}{n}" for n in "ab"]
+"""Names as agents make them, of which OpenAI takes 64 characters."""
+
+
+def _named(name: str) -> Json:
+    return {"type": "function", "function": {"name": name}}
+
+
+def _tools() -> list[Json]:
+    schema: Json = {"type": "object", "properties": {}}
+    return [{"type": "function", "function": {"name": name, "parameters": schema}} for name in (*LONG, "short")]
+
+
+def _conversation() -> list[Json]:
+    calls = [
+        {"id": name[-1], "type": "function", "function": {"name": name, "arguments": "{}"}} for name in (*LONG, "short")
+    ]
+    return [USER, {"role": "assistant", "content": None, "tool_calls": calls}]
+
+
+def test_a_tools_name_that_openai_finds_too_long_is_told_shorter_wherever_it_stands() -> None:
+    asked: Json = {"tools": _tools(), "messages": _conversation(), "tool_choice": _named(LONG[1])}
+    told = sent(**asked)
+    names = [tool["function"]["name"] for tool in told["tools"]]
+    assert len(set(names)) == 3
+    assert names[2] == "short"
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    assert [made["function"]["name"] for made in told["messages"][1]["tool_calls"]] == names
+    assert told["tool_choice"] == _named(names[1])
+    assert sent(Dialect.SELF_HOSTED, **asked) == asked
+    assert sent(messages=_conversation())["messages"] == told["messages"], "of tools that are offered no more, too"
+
+
+def test_what_it_calls_is_heard_under_the_tools_own_name() -> None:
+    asked = extended(tools=_tools())
+    body = json.loads(request_body("m", Dialect.CURRENT, asked, stream=False))
+    names = [tool["function"]["name"] for tool in body["tools"]]
+    calls = [_named(name) | {"id": name[-1]} for name in names]
+    choice: Json = {"index": 0, "message": {"tool_calls": calls}, "finish_reason": "tool_calls"}
+    answer = parse_answer(json.dumps({"choices": [choice]}).encode(), asked)
+    heard = [made["function"]["name"] for made in answer.choices[0]["message"]["tool_calls"]]
+    assert heard == [*LONG, "short"]
+    parser, heard = ChunkParser(asked), []
+    for at, made in enumerate(calls):
+        delta = {"tool_calls": [made | {"index": at}]}
+        chunk = parser.parse(json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode())
+        assert chunk is not None
+        heard += [piece["function"]["name"] for piece in chunk.choices[0]["delta"]["tool_calls"]]
+    assert heard == [*LONG, "short"]
