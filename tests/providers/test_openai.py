@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from terraflow.app.runtime import SystemClock
@@ -146,10 +147,13 @@ async def test_every_kind_of_token_is_counted_once():
 async def test_a_vendor_that_names_no_usage_is_counted_and_marked():
     body = whole()
     del body["usage"]
-    async with facing(says(200, body)) as (provider, _):
-        answer = await provider.complete(call())
-    assert answer.usage.estimated
-    assert answer.usage.input == 25
+    asked = call()
+    pictured = msgspec.structs.replace(asked.request, size_bytes=1_000_100, inline_bytes=1_000_000)
+    with_picture = msgspec.structs.replace(asked, request=pictured)
+    async with facing(says(200, body), says(200, body)) as (provider, _):
+        answers = [await provider.complete(each) for each in (asked, with_picture)]
+    assert all(answer.usage.estimated for answer in answers)
+    assert [answer.usage.input for answer in answers] == [25, 25], "what is no text has bounds of its own"
 
 
 async def test_an_answer_whose_tokens_are_not_counted_has_no_usage_of_the_vendors():
