@@ -70,11 +70,11 @@ def _chat_answer(body: Json, request_id: str, capability: str) -> tuple[int, int
     return body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]
 
 
-def _messages_error(body: Json, status: int, message: str, _: str | None) -> None:
+def _messages_error(body: Json, status: int, message: str, param: str | None) -> None:
     assert set(body) == {"type", "error", "request_id", "terraflow"}
     assert body["type"] == "error"
     error = body["error"]
-    assert set(error) == {"type", "message", "code"}
+    assert set(error) == {"type", "message", "code"} | ({"details"} if param == "thread" else set())
     assert error["type"] == ANTHROPIC_ERRORS[status]
     assert error["message"].startswith(message)
     assert body["request_id"] == body["terraflow"]["request_id"]
