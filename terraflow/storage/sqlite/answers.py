@@ -20,7 +20,7 @@ from terraflow.storage.sqlite.seal import Seal
 DATA, CREATED_AT = 3, 4
 """Where a row of `Answers.row` has its bytes and its time."""
 OUSTED_MAX = 16
-"""Answers that may go for a new one: `secure_delete` overwrites each, inside the batch."""
+"""Answers that may go for a new one: `secure_delete` overwrites each, inside the transaction."""
 
 
 class Answers:
@@ -32,7 +32,7 @@ class Answers:
         self._seal = seal
 
     def row(self, answer: StoredAnswer, created_at: Instant) -> tuple[Any, ...]:
-        """What `keep` writes; sealing happens here, before the batch."""
+        """What `keep` writes; sealing happens here, before the transaction."""
         bound = _bound(
             answer.tenant, answer.request_id, answer.expires_at, answer.cache_key, answer.producer, answer.original
         )
@@ -49,7 +49,7 @@ class Answers:
         )
 
     def keep(self, row: Sequence[Any]) -> None:
-        """Inside a batch. An answer of the same request stands already: sqlite3.IntegrityError.
+        """Inside a transaction. An answer of the same request stands already: sqlite3.IntegrityError.
 
         A copy takes the age of its original, and is not kept when that is gone. Where there is no room the oldest
         answers go; one for which too many would have to is not kept.
@@ -74,7 +74,7 @@ class Answers:
         return False
 
     def of_request(self, tenant: str, request_id: str, now: Instant) -> bytes | None:
-        """Inside a batch: the answer's bytes, if it is still stored."""
+        """Inside a transaction: the answer's bytes, if it is still stored."""
         row = self._database.write("answer_of_request", (tenant, request_id, now)).fetchone()
         return None if row is None else self._opened(tenant, row)
 

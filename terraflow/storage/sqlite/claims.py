@@ -9,7 +9,7 @@ from terraflow.storage.sqlite.connection import Database
 
 
 class Claims:
-    """Claiming and ending keys, inside a batch."""
+    """Claiming and ending keys, inside a transaction."""
 
     def __init__(self, database: Database, answers: Answers) -> None:
         self._database = database

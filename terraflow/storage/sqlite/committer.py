@@ -7,11 +7,11 @@
    one fails otherwise, the transaction is rolled back and its verbs run again, each in a transaction of its own.
 3. A COMMIT that fails is never tried again: its verbs get StoreUnavailable, every connection is closed, and
    nothing runs until the database has been reopened and verified on new file handles.
-4. While another process holds the write lock, the batch waits on the loop's timer, at most `LOCK_PATIENCE_S`; what
-   comes after that, while the lock is still held, is refused at once: a request with several verbs waits once.
+4. While another process holds the write lock, the transaction waits on the loop's timer, at most `LOCK_PATIENCE_S`;
+   what comes after that, while the lock is still held, is refused at once: a request with several verbs waits once.
 5. A verb runs to its end even when its caller has been cancelled.
-6. Notes ride with the next batch; alone, they start one after `NOTE_DELAY_S`. One whose verb is given up (a commit
-   failed, the lock is held) is appended later unless the log has it by then.
+6. Notes ride with the next transaction; alone, they start one after `NOTE_DELAY_S`. One whose verb is given up (a
+   commit failed, the lock is held) is appended later unless the log has it by then.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from typing import Any, NoReturn, TypeVar
 from terraflow.ports.ledger import LedgerConflict
 from terraflow.ports.store import StoreConflict, StoreUnavailable
 from terraflow.storage.sqlite.connection import Database, is_busy
-from terraflow.storage.sqlite.verb import Batch, Verb
+from terraflow.storage.sqlite.verb import Memory, Verb
 from terraflow.storage.sqlite.worker import Worker
 
 T = TypeVar("T")
 
-BATCH_MAX = 128
-"""Verbs a transaction: at some 20 µs each, a batch holds the loop for 3 ms at the most."""
+VERBS_MAX = 128
+"""Verbs a transaction: at some 20 µs each, they hold the loop for 3 ms at the most."""
 NOTES_MAX = 10_000
 """Notes that may wait; at 1 KB each, 10 MB. Beyond it the store counts as unavailable."""
 NOTES_BEHIND = 5_000
@@ -67,9 +67,9 @@ class CommitCounts:
 class Committer:
     """The queue, the transaction under way, and the database's health. Lives on one event loop."""
 
-    def __init__(self, database: Database, batch: Batch) -> None:
+    def __init__(self, database: Database, memory: Memory) -> None:
         self._database = database
-        self._batch = batch
+        self._memory = memory
         self.counts = CommitCounts()
         self._worker = Worker("terraflow-commit")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -188,7 +188,7 @@ class Committer:
             return
         try:
             if self._database.begin():
-                self._batch.forget()
+                self._memory.forget()
         except (sqlite3.Error, StoreUnavailable) as error:
             self._cannot_begin(error, waited_s)
             return
@@ -216,8 +216,8 @@ class Committer:
     def _take(self) -> list[Verb]:
         if self._alone:
             return [self._alone.popleft()]
-        verbs = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
-        verbs += [self._notes.popleft() for _ in range(min(BATCH_MAX, len(self._notes)))]
+        verbs = [self._queue.popleft() for _ in range(min(VERBS_MAX, len(self._queue)))]
+        verbs += [self._notes.popleft() for _ in range(min(VERBS_MAX, len(self._notes)))]
         return verbs
 
     def _run(self, verbs: list[Verb]) -> bool:
@@ -228,14 +228,14 @@ class Committer:
                     verb.outcome = verb.run()
                 except (StoreConflict, LedgerConflict) as refusal:
                     verb.error = refusal
-            self._batch.closing()
+            self._memory.closing()
         except Exception as error:
             self._roll_back(verbs, error)
             return False
         return True
 
     def _roll_back(self, verbs: list[Verb], error: Exception) -> None:
-        self._batch.forget()
+        self._memory.forget()
         try:
             if self._database.writer.in_transaction:
                 self._database.write("rollback")
@@ -323,7 +323,7 @@ class Committer:
     def _fall(self, verbs: list[Verb], cause: Exception) -> None:
         """Whether these verbs took effect is unknown: say so, and reopen before anything else (rule 3)."""
         self._down = True
-        self._batch.forget()
+        self._memory.forget()
         lost = StoreUnavailable("the database failed")
         lost.__cause__ = cause
         self._give_up((*verbs, *(Verb(*job) for job in self._jobs)), lost)

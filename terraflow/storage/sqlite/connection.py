@@ -78,7 +78,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 class Database:
-    """The plane's connections. `write` and `many` belong to the batch under way, `read` to anyone on the loop.
+    """The plane's connections. `write` and `many` belong to the transaction under way, `read` to anyone on the loop.
 
     `patience_s` is how long a statement may wait for another process: rule 2, unless a tool asks. `guest` is a tool
     beside a running plane: it leaves the schema and the log to the plane.
@@ -171,29 +171,29 @@ class Database:
         self._reader.execute("PRAGMA query_only=ON")
 
     def write(self, name: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run a named statement inside the batch under way; its cursor is good until the next one."""
+        """Run a named statement inside the transaction under way; its cursor is good until the next one."""
         cursor = self._cursor
         if cursor is None:
             raise StoreUnavailable("the database is being reopened")
         return cursor.execute(SQL[name], parameters)
 
     def insert(self, name: str, parameters: Sequence[Any]) -> int:
-        """Run a named INSERT inside the batch under way; the row's id."""
+        """Run a named INSERT inside the transaction under way; the row's id."""
         self.write(name, parameters)
         ((row_id,),) = self.writer.execute("SELECT last_insert_rowid()").fetchall()
         return int(row_id)
 
     def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a named statement once for each row, inside the batch under way."""
+        """Run a named statement once for each row, inside the transaction under way."""
         self.writer.executemany(SQL[name], rows)
 
     @property
     def written(self) -> bool:
-        """Whether the batch under way has changed a row."""
+        """Whether the transaction under way has changed a row."""
         return self.writer.total_changes != self._changes
 
     def begin(self) -> bool:
-        """Start a batch; True if another connection has written since the last one. Raises sqlite3.Error."""
+        """Start a transaction; True if another connection has written since the last one. Raises sqlite3.Error."""
         cursor = self.write("begin")
         self._changes = self.writer.total_changes
         (version,) = cursor.execute(SQL["data_version"]).fetchone()

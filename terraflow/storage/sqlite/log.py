@@ -1,7 +1,7 @@
 """The leaves of every tenant's log.
 
 1. A leaf's `position` is the tenant's number << 40 | its index: 2^40 leaves a tenant, 2^23 tenants.
-2. The next index is kept in memory between batches and read again whenever a batch fails.
+2. The next index is kept in memory between transactions and read again whenever a transaction fails.
 3. Between its intent and its outcome a request stands in `open_request`, so that a restart finds it.
 """
 
@@ -29,7 +29,7 @@ def positions(tenant_no: int, start: int = 0, end: int = 1 << INDEX_BITS) -> tup
 
 
 class Log:
-    """Appending, inside a batch, and reading one request's leaves."""
+    """Appending, inside a transaction, and reading one request's leaves."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,7 +1,7 @@
 """Counters and reservations.
 
 1. The database is the truth; counters read from it stay in memory while nobody else writes, so that a check is
-   arithmetic and a counter that many verbs of a batch touch is written once.
+   arithmetic and a counter that many verbs of a transaction touch is written once.
 2. A counter's `reserved` is the sum of the open reservations on it, `posted` the sum of what was posted; both
    change in the transaction that changes the reservation.
 3. A reservation is checked on every line before anything is written.
@@ -41,7 +41,7 @@ _UNUSED = _Counter(0, 0, 0)
 
 
 class Money:
-    """Reserving and settling, inside a batch."""
+    """Reserving and settling, inside a transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class Money:
         self._changed.clear()
 
     def write_changes(self) -> None:
-        """Write each counter that this batch changed."""
+        """Write each counter that this transaction changed."""
         if self._changed:
             self._database.many("write_counter", [(c.reserved, c.posted, c.id) for c in self._changed.values()])
             self._changed.clear()

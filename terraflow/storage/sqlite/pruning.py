@@ -33,7 +33,7 @@ class Pruned(NamedTuple):
 
 
 def prune_some(write: Write, now: Instant) -> Pruned:
-    """Remove up to `SOME` rows of each kind, inside a batch."""
+    """Remove up to `SOME` rows of each kind, inside a transaction."""
     reservations = write("prune_reservations", (now - RESERVATIONS_KEPT, SOME)).rowcount
     before = window_key(Window.HOUR, Instant(now - HOURS_KEPT))
     counters = write("prune_hours", (before, SOME)).rowcount

@@ -1,4 +1,4 @@
-"""The SQLite store: the verbs of ports.store, each a few statements of a group-committed batch.
+"""The SQLite store: the verbs of ports.store, each a few statements of a transaction that many share.
 
 Reads are statements on a connection of their own, on the event loop, microseconds each.
 """
@@ -84,12 +84,12 @@ class SqliteStore:
         return self._committer.counts
 
     def closing(self) -> None:
-        """Part of the batch, called by the committer."""
+        """Part of the transaction, called by the committer."""
         self._money.write_changes()
         self._wal.wrote()
 
     def forget(self) -> None:
-        """Part of the batch, called by the committer."""
+        """Part of the transaction, called by the committer."""
         self._log.forget()
         self._money.forget()
 
@@ -205,7 +205,7 @@ class SqliteStore:
     def _prune_some(self, now: Instant) -> tuple[int, bool]:
         found = prune_some(self._database.write, now)
         if found.counters:
-            # No counter that is gone may stay in memory; what this batch has changed of others is written first.
+            # No counter that is gone may stay in memory; what this transaction has changed of others is written first.
             self._money.write_changes()
             self._money.forget()
         return found.rows, found.more

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Batch(Protocol):
+class Memory(Protocol):
     """What keeps memory of the database between verbs, and must follow the transaction's fate."""
 
     def closing(self) -> None:

@@ -38,7 +38,7 @@ class WalCheckpoints:
         self._rest: asyncio.Future[None] | None = None
 
     def wrote(self) -> None:
-        """A batch is about to be committed."""
+        """A transaction is about to be committed."""
         if self._timer is None and not self._stopped.is_set():
             self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._due, asyncio.get_running_loop())
 
