@@ -36,6 +36,7 @@ async def again(clock: Clock, interval_s: float, work: Callable[[], Awaitable[ob
 
 
 async def _end(task: asyncio.Task[None]) -> None:
+    task.remove_done_callback(_ended)
     task.cancel()
     await asyncio.wait((task,))
 

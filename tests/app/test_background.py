@@ -63,6 +63,17 @@ async def test_what_ends_by_itself_is_told_and_the_rest_is_ended(
     assert "secret" not in caplog.text
 
 
+async def test_work_that_comes_to_an_end_when_it_is_ended_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def yields() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    async with contextlib.AsyncExitStack() as closing:
+        beside(closing, yields())
+        await asyncio.sleep(0)
+    assert said(caplog) == ""
+
+
 async def test_a_plane_one_of_whose_background_works_broke_is_stopped_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
