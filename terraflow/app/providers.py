@@ -66,9 +66,12 @@ class OpenProviders:
         if failed is not None:
             await _close(opened.values())
             raise failed
-        kept = {name: opened.get(name) or self._open[name] for name in bundle.capabilities}
-        leaving = [entry for name, entry in self._open.items() if kept.get(name) is not entry]
-        self._open = kept
+        leaving = [entry for name, entry in self._open.items() if name in opened or name not in bundle.capabilities]
+        # What stays is known by the new bundle's definition: requests ask by it, and are spared comparing the two.
+        self._open = {
+            name: opened.get(name) or msgspec.structs.replace(self._open[name], capability=definition)
+            for name, definition in bundle.capabilities.items()
+        }
         for entry in leaving:
             retiring = asyncio.create_task(self._retire(entry))
             self._retired[retiring] = entry

@@ -30,6 +30,7 @@ async def test_a_changed_capability_has_a_new_provider_and_the_planned_one_stays
         first = providers.provider(planned)
         same = await activate(inside)
         assert providers.provider(same.capabilities["m"]) is first
+        assert providers._open["m"].capability is same.capabilities["m"], "no request compares definitions"
         changed = await activate(inside, {"text": "other"}, boundary="external")
         assert providers.provider(changed.capabilities["m"]) is not first
         assert providers.provider(planned) is first
