@@ -429,8 +429,8 @@ class Governed(_Code):
         "QUEUE_SHED", 429, Kind.RESPONSE, RETRY, V0_1,
         "The plane has reached its bound on what may run and wait, and turned the request away unworked.",
         "Back off for as long as Retry-After says, with jitter; an operator who sees this steadily adds capacity.",
-        note="On files and batches the detail `batches` says that the tenant has as many open batches as it may, or"
-             " that no more may be stored.",
+        note="On files and batches the detail `batches` says that the tenant has as many open batches as it may, that"
+             " no more may be stored, or that enough of the tenant's uploads wait.",
     )
     RATE_LIMITED = _row(
         "RATE_LIMITED", 429, Kind.RESPONSE, RETRY, V0_1,
