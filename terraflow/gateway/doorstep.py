@@ -183,10 +183,11 @@ class Doorstep:
 
     def _turn(self) -> None:
         """Another turn of the loop has begun. Those that were woken in the last one begin in this one."""
-        now, armed_at = self._clock.monotonic(), self._armed_at
+        # First of all, so that a turn that breaks is not the last: the next request arms another.
+        armed_at, self._armed_at = self._armed_at, None
         assert armed_at is not None
+        now = self._clock.monotonic()
         self._late.turn(armed_at, now)
-        self._armed_at = None
         self._begun, self._woken = self._woken, 0
         if self._lines.waiting:
             going = self._lines.go_on()
