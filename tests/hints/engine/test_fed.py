@@ -15,7 +15,7 @@ from terraflow.hints.engine.serve import Engine, serving
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.tokens.loaded import BYTES, LoadedTokenizers, TokenizerFiles
 from tests.hints.engine.test_serving import FAST
-from tests.hints.feed.test_feeds import Running
+from tests.hints.feed.running import Running
 
 TEXT = "Which of the suppliers named in the annex has a certificate that is older than two years?"
 

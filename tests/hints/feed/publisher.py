@@ -1,5 +1,5 @@
-"""An engine's event sockets, as engines serve them: PUB, which here says who subscribes, and ROUTER, one after the other,
-with a bounded memory."""
+"""An engine's event sockets, as engines serve them: PUB, which here says who subscribes, and ROUTER, one after the
+other, with a bounded memory."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
 """What an engine still holds does not run out of its TTL; what a lost engine held does."""
 
 from tests.hints.feed.publisher import Publisher, batch, removed, stored
-from tests.hints.feed.test_feeds import SCOPE, Running, keys, settings
+from tests.hints.feed.running import SCOPE, Running, keys, settings
 
 TTL_S = 1800.0
 

@@ -14,8 +14,8 @@ from terraflow.hints.feed.machine import State
 from terraflow.hints.feed.remote import RemoteSink, Target
 from terraflow.hints.words import Entry, Report, Scope, Stats
 from tests.hints.feed.publisher import CLEARED, Publisher, batch, removed, stored
+from tests.hints.feed.running import keys, settings
 from tests.hints.feed.server import Told
-from tests.hints.feed.test_feeds import keys, settings
 
 
 async def until(true: Callable[[], bool], within_s: float = 8.0) -> None:

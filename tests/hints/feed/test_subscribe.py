@@ -21,8 +21,8 @@ from terraflow.hints.feed.remote import Greeting, RemoteSink, Target
 from terraflow.hints.words import Entry, Report
 from tests.hints.blackbox.certificates import Authority
 from tests.hints.feed.publisher import Publisher, batch, stored
+from tests.hints.feed.running import settings
 from tests.hints.feed.server import Told
-from tests.hints.feed.test_feeds import settings
 from tests.hints.feed.test_remote import until
 
 AT_ONCE_S = 10.0

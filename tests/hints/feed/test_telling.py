@@ -11,7 +11,7 @@ from aiohttp import web
 from terraflow.hints.feed.machine import State
 from terraflow.hints.feed.telling import LINE_EVERY_S, LINES_MAX, Telling
 from tests.hints.feed.publisher import Publisher, batch, stored
-from tests.hints.feed.test_feeds import PAGE, SCOPE, Running, keys, settings
+from tests.hints.feed.running import PAGE, SCOPE, Running, keys, settings
 
 
 @pytest.fixture
