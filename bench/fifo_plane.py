@@ -25,9 +25,8 @@ class Fifo:
         self._line: deque[Ticket] = deque()
         self.running = 0
 
-    def full(self, _tenant: str) -> bool:
+    def full(self, _tenant: str) -> None:
         """There is always room."""
-        return False
 
     async def enter(self, tenant: str, workload: str, priority: int, deadline: float) -> Ticket:
         """A place, when all who came before have had theirs."""

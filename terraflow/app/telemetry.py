@@ -6,11 +6,13 @@ import asyncio
 import logging
 import sys
 import time
+from collections import Counter
 from typing import IO
 
 import msgspec
 
 from terraflow.core.outcome import Refuse
+from terraflow.core.reasons import Governed
 from terraflow.evidence.record import rfc3339
 from terraflow.gateway.exchange import Closed, Exchange
 from terraflow.gateway.mouths.errors import ungoverned_status
@@ -23,6 +25,8 @@ _encode = msgspec.json.Encoder().encode
 FLUSH_S = 0.1
 LINES_MAX = 256
 """A full pipe takes at least 64 KiB without making the writer wait; a line has about 250 bytes."""
+
+_SHED = Refuse(reason=Governed.QUEUE_SHED)
 
 
 class JsonLines(logging.Formatter):
@@ -75,12 +79,14 @@ class AccessLog:
 
     Lines are gathered and written together, at the latest `FLUSH_S` later: a write a request would cost more than
     the rest of the line. A killed process loses those of its last instant; the records are in the evidence.
+    Of requests that were shed before governance an application has one line in each of these times, with their number.
     """
 
     def __init__(self, clock: Clock, out: IO[str] | None) -> None:
         self._clock = clock
         self._out = out
         self._lines: list[bytes] = []
+        self._shed: Counter[KeyHolder] = Counter()
 
     def closed(self, x: Exchange, closed: Closed) -> None:
         """Keep a governed request's line for the next write."""
@@ -107,22 +113,30 @@ class AccessLog:
         """Keep the line of a request that was never governed: who sent it is known once its key was."""
         if self._out is None:
             return
-        self._keep(
-            {
-                "time": rfc3339(self._clock.now()),
-                "request_id": request_id,
-                "tenant": None if caller is None else caller.tenant,
-                "application": None if caller is None else caller.application,
-                "reason": refuse.reason,
-                "detail": refuse.detail,
-                "status": ungoverned_status(refuse),
-                "problems": [f"{problem.field} {problem.rule}" for problem in refuse.problems],
-            }
-        )
+        if request_id is None and caller is not None and refuse.reason is Governed.QUEUE_SHED:
+            self._flush_soon()
+            self._shed[caller] += 1
+            return
+        self._keep(self._ungoverned(refuse, request_id, caller))
+
+    def _ungoverned(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> dict[str, object]:
+        return {
+            "time": rfc3339(self._clock.now()),
+            "request_id": request_id,
+            "tenant": None if caller is None else caller.tenant,
+            "application": None if caller is None else caller.application,
+            "reason": refuse.reason,
+            "detail": refuse.detail,
+            "status": ungoverned_status(refuse),
+            "problems": [f"{problem.field} {problem.rule}" for problem in refuse.problems],
+        }
+
+    def _flush_soon(self) -> None:
+        if not self._lines and not self._shed:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 
     def _keep(self, line: dict[str, object]) -> None:
-        if not self._lines:
-            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        self._flush_soon()
         self._lines.append(_encode(line))
         if len(self._lines) >= LINES_MAX:
             self.flush()
@@ -130,6 +144,9 @@ class AccessLog:
     def flush(self) -> None:
         """Write what is gathered."""
         lines, self._lines = self._lines, []
+        for caller, requests in self._shed.items():
+            lines.append(_encode(self._ungoverned(_SHED, None, caller) | {"requests": requests}))
+        self._shed.clear()
         if not lines or self._out is None:
             return
         try:

@@ -49,8 +49,8 @@ class Admission:
         """How many may run at the most."""
         return self._queue.ceiling
 
-    def full(self, tenant: str) -> bool:
-        """Whether the tenant, or the queue and most of it with this tenant, is full."""
+    def full(self, tenant: str) -> int | None:
+        """When the tenant may come again, in seconds, if it, or the queue and most of it with this tenant, is full."""
         return self._queue.full(tenant)
 
     async def enter(self, tenant: str, workload: str, priority: int, deadline: float) -> Ticket:

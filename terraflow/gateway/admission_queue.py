@@ -144,14 +144,16 @@ class AdmissionQueue:
             return ticket, _NONE
         return ticket, self._line_up(ticket, held, now)
 
-    def full(self, tenant: str) -> bool:
-        """Whether a request of this tenant would find no room, unless one of the tenant's own made it."""
-        if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
-            return True
-        if self.waiting < self._rule.waiting_max:
-            return False
+    def full(self, tenant: str) -> int | None:
+        """The Retry-After of a tenant whose next request would find no room, unless one of its own made it; None of any
+        other."""
         line = self._lines.get(tenant)
-        return line is not None and len(line.waiting) + 1 >= len(max(self._turns, key=_length).waiting)
+        if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
+            return self._retry_after_s(State.TENANT_FULL, line)
+        if self.waiting < self._rule.waiting_max or line is None:
+            return None
+        longest = max(self._turns, key=_length)
+        return self._retry_after_s(State.SHED, line) if len(line.waiting) + 1 >= len(longest.waiting) else None
 
     def _line_up(self, ticket: Ticket, held: int, now: float) -> Sequence[Ticket]:
         line = self._lines.get(ticket.tenant)
@@ -194,10 +196,12 @@ class AdmissionQueue:
 
     def _turn_away(self, ticket: Ticket, why: State, line: _Line | None) -> None:
         ticket.state = why
+        ticket.retry_after_s = self._retry_after_s(why, line)
+
+    def _retry_after_s(self, why: State, line: _Line | None) -> int:
         own = 0 if line is None else len(line.waiting)
         ahead = self.waiting if why is State.SHED else min(self.waiting, own * len(self._turns))
-        wait_s = self._drain_s(ahead)
-        ticket.retry_after_s = max(1, min(RETRY_AFTER_MAX_S, math.ceil(wait_s)))
+        return max(1, min(RETRY_AFTER_MAX_S, math.ceil(self._drain_s(ahead))))
 
     def leave(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         """A request gives its place back, and what it took of it is learnt. Idempotent."""

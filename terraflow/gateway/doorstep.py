@@ -4,26 +4,25 @@ A turn of the loop reads every socket on which something has come, and then does
 a bound a flood makes the turn as long as the flood is, and what is inside already (an answer that came, a commit that
 is done) waits for all of it. So, of the requests whose key is known:
 
-1. In one turn `turn_max` go on at the most. The others wait on the step, and tenants take turns: who sends little goes
-   on with the next turn, whatever others have there.
-2. Nobody waits longer than `wait_s`. At most `waiting_max` wait; when there is no room, the tenant with the most there
-   loses its oldest.
-3. While turns are long, whoever would find no room at the door does not go there: it is sent away here, which costs a
-   fifth. Turns are long when none of the last `wait_s` was shorter than `turn_s`: CoDel's judgement of a queue, the
-   shortest delay of an interval against a target (Nichols and Jacobson, *Controlling Queue Delay*, ACM Queue 2012),
-   of the loop. One short turn ends it.
+1. In one turn `turn_max` go on at the most; after a turn longer than `turn_s` half as many as in it, after a shorter
+   one twice as many. As many begin in a second, in smaller pieces: what is inside moves one turn at a time. The others
+   wait on the step, and tenants take turns: who sends little goes on with the next turn, whatever others have there.
+2. Nobody waits longer than `wait_s`, nor begins to wait who would by the pace of the last turns, unless it is the only
+   one of its tenant. At most `waiting_max` wait; when there is no room, the tenant with the most there loses its
+   oldest.
+3. While there is a line, or turns are long, whoever would find no room at the door does not go there: it is sent away
+   here, which costs a fifth, and holds up nobody.
 4. While the store is behind with what nobody waits for, nobody goes on: whoever is turned away later leaves a record
    there.
-5. A shed here is before governance: a reply and a count, and no record. As long as turns have been long is how long
-   they are expected to stay so: that is Retry-After.
+5. A shed here is before governance: a reply and a count, and no record. Its Retry-After is the door's where the door is
+   full, else a second: who waited here was one turn among few.
 
-`Lines` and `Lateness` are told the time and decide; `Doorstep` has the clock and is called once a turn.
+`Lines` is told the time and decides; `Doorstep` has the clock and is called once a turn.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,8 +31,9 @@ import msgspec
 
 from terraflow.ports.runtime import Clock
 
-RETRY_AFTER_MAX_S = 60
-"""More than a minute is ignored by the vendors' libraries."""
+RETRY_AFTER_S = 1
+PACE_SHARE = 0.2
+"""What the newest turn counts in the pace."""
 
 
 class StepRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,13 @@ class Lines:
     def __init__(self, rule: StepRule) -> None:
         self.waiting = 0
         self._rule = rule
+        self._pace_s = 0.0
         self._lines: OrderedDict[str, deque[Waiting]] = OrderedDict()
+
+    def hopeless(self, tenant: str) -> bool:
+        """Whether a request that joined now would wait for too long: in each round one of every line goes on."""
+        line = self._lines.get(tenant)
+        return line is not None and len(line) * len(self._lines) * self._pace_s > self._rule.wait_s
 
     def join(self, tenant: str, now: float) -> tuple[Waiting, Waiting | None]:
         """A request waits; and who, if anybody, has to go for it."""
@@ -76,13 +82,15 @@ class Lines:
         self.waiting += 1
         return newcomer, gone
 
-    def go_on(self) -> list[Waiting]:
-        """As many as go on in one turn."""
+    def go_on(self, most: int, turn_s: float) -> list[Waiting]:
+        """So many go on, if there are, after a turn that took so long."""
         going: list[Waiting] = []
-        while self.waiting and len(going) < self._rule.turn_max:
+        while self.waiting and len(going) < most:
             tenant = next(iter(self._lines))
             self._lines.move_to_end(tenant)
             going.append(self._take(tenant, goes_on=True))
+        if going:
+            self._pace_s += (turn_s / len(going) - self._pace_s) * PACE_SHARE
         return going
 
     def too_late(self, now: float) -> list[Waiting]:
@@ -112,40 +120,16 @@ class Lines:
             del self._lines[tenant]
 
 
-class Lateness:
-    """Whether turns are long, and since when. Instants are monotonic seconds."""
-
-    def __init__(self, rule: StepRule) -> None:
-        self.any = False
-        self._rule = rule
-        self._since = 0.0
-        self._until = 0.0
-
-    def turn(self, begun: float, ended: float) -> None:
-        """A turn of the loop, or the part of it that could be seen."""
-        long = ended - begun > self._rule.turn_s
-        if long and not (self.any and begun - self._until < self._rule.wait_s):
-            self._since = begun
-        self.any, self._until = long, ended
-
-    def lasts(self, now: float) -> bool:
-        """Whether every turn of the last `wait_s` was long."""
-        return self.any and self._until - self._since > self._rule.wait_s and now - self._until < self._rule.wait_s
-
-    def retry_after_s(self, now: float) -> int:
-        """Whole seconds, by rule 5."""
-        return max(1, min(RETRY_AFTER_MAX_S, math.ceil(now - self._since))) if self.lasts(now) else 1
-
-
 class Doorstep:
-    """The step of one process, on its loop. `behind` is rule 4's question of the store, `full` rule 3's of the door."""
+    """The step of one process, on its loop. `behind` is rule 4's question of the store, `full` rule 3's of the door:
+    the seconds after which a tenant may find room, None if it would now."""
 
     def __init__(
-        self, rule: StepRule, clock: Clock, *, behind: Callable[[], bool], full: Callable[[str], bool]
+        self, rule: StepRule, clock: Clock, *, behind: Callable[[], bool], full: Callable[[str], int | None]
     ) -> None:
         self._lines = Lines(rule)
-        self._late = Lateness(rule)
-        self._turn_max = rule.turn_max
+        self._rule = rule
+        self._most = rule.turn_max
         self._clock = clock
         self._behind = behind
         self._full = full
@@ -162,11 +146,18 @@ class Doorstep:
         """Return when a request of this tenant may go on: None. Or it is shed: the seconds of its Retry-After."""
         if self._armed_at is None:
             self._arm()
-        if self._behind() or (self._late.any and self._late.lasts(self._clock.monotonic()) and self._full(tenant)):
-            return self._late.retry_after_s(self._clock.monotonic())
-        if self._begun < self._turn_max and not self._lines.waiting:
+        if self._behind():
+            return RETRY_AFTER_S
+        if self._lines.waiting or self._most < self._rule.turn_max:
+            retry_after_s = self._full(tenant)
+            if retry_after_s is not None:
+                return retry_after_s
+        if self._begun < self._most and not self._lines.waiting:
             self._begun += 1
             return None
+        return RETRY_AFTER_S if self._lines.hopeless(tenant) or not await self._wait(tenant) else None
+
+    async def _wait(self, tenant: str) -> bool:
         one, gone = self._lines.join(tenant, self._clock.monotonic())
         if gone is not None:
             self._wake((gone,))
@@ -175,7 +166,7 @@ class Doorstep:
             await one.wake
         finally:
             self._lines.withdraw(one)
-        return None if one.goes_on else self._late.retry_after_s(self._clock.monotonic())
+        return one.goes_on is True
 
     def _arm(self) -> None:
         self._armed_at = self._clock.monotonic()
@@ -183,14 +174,15 @@ class Doorstep:
 
     def _turn(self) -> None:
         """Another turn of the loop has begun. Those that were woken in the last one begin in this one."""
-        # First of all, so that a turn that breaks is not the last: the next request arms another.
-        armed_at, self._armed_at = self._armed_at, None
+        now, armed_at = self._clock.monotonic(), self._armed_at
         assert armed_at is not None
-        now = self._clock.monotonic()
-        self._late.turn(armed_at, now)
+        self._armed_at = None
+        turn_s = now - armed_at
+        long = turn_s > self._rule.turn_s
+        self._most = max(1, self._most // 2) if long else min(self._rule.turn_max, self._most * 2)
         self._begun, self._woken = self._woken, 0
         if self._lines.waiting:
-            going = self._lines.go_on()
+            going = self._lines.go_on(self._most, turn_s)
             self._woken = len(going)
             self._wake(going)
             self._wake(self._lines.too_late(now))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import logging
 
 import pytest
 
-from terraflow.app.telemetry import JsonLines
+from terraflow.app.telemetry import FLUSH_S, AccessLog, JsonLines
+from terraflow.core.outcome import Refuse, invalid_request
+from terraflow.core.reasons import Governed
+from terraflow.ports.store import KeyHolder
+from tests.storage.makers import SetClock
 
 
 @pytest.mark.parametrize("exc_info", [False, True, None, (None, None, None), 0])
@@ -29,3 +35,25 @@ def test_an_exception_is_named_and_its_text_is_not() -> None:
 def test_a_name_of_a_file_that_is_no_text_is_written() -> None:
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "cannot read \udcff", (), None)
     assert json.loads(JsonLines().format(record))["message"] == "cannot read ?"
+
+
+async def test_sheds_before_governance_are_one_line_an_application_with_their_number() -> None:
+    out = io.StringIO()
+    log, shed = AccessLog(SetClock(), out), Refuse(reason=Governed.QUEUE_SHED, retry_after_s=1)
+    one, other = KeyHolder("acme", "web", "key_1"), KeyHolder("umbra", "web", "key_2")
+    for _ in range(300):
+        log.turned_away(shed, None, one)
+    log.turned_away(shed, None, other)
+    log.turned_away(shed, "req_1", one)
+    log.turned_away(invalid_request("body", "must be"), "req_2", one)
+    await asyncio.sleep(FLUSH_S * 2)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert sorted((line["tenant"], line["reason"], line["status"], line.get("requests", 0)) for line in lines) == [
+        ("acme", "INVALID_REQUEST", 400, 0),
+        ("acme", "QUEUE_SHED", 429, 0),
+        ("acme", "QUEUE_SHED", 429, 300),
+        ("umbra", "QUEUE_SHED", 429, 1),
+    ]
+    log.turned_away(shed, None, one)
+    log.flush()
+    assert json.loads(out.getvalue().splitlines()[-1])["requests"] == 1

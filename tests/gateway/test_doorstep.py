@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from terraflow.gateway.doorstep import RETRY_AFTER_MAX_S, Doorstep, Lateness, Lines, StepRule, Waiting
+from terraflow.gateway.doorstep import Doorstep, Lines, StepRule, Waiting
 from tests.storage.makers import SetClock
 
-RULE = StepRule(turn_max=2, waiting_max=6, wait_s=0.1, turn_s=0.01)
+RULE = StepRule(waiting_max=6, wait_s=0.1, turn_s=0.01)
 
 
 def joined(lines: Lines, tenants: str, now: float = 0.0) -> list[Waiting]:
@@ -27,10 +27,10 @@ def test_tenants_take_turns_and_a_tenant_keeps_its_order() -> None:
     lines = Lines(RULE)
     flood = joined(lines, "aaaa")
     joined(lines, "bc")
-    turns = [lines.go_on() for _ in range(3)]
+    turns = [lines.go_on(2, 0.0) for _ in range(3)]
     assert [tenants_of(turn) for turn in turns] == ["ab", "ca", "aa"]
     assert [one for turn in turns for one in turn if one.tenant == "a"] == flood
-    assert all(one.goes_on for one in flood) and lines.waiting == 0 and lines.go_on() == []
+    assert all(one.goes_on for one in flood) and lines.waiting == 0 and lines.go_on(2, 0.0) == []
 
 
 def test_where_there_is_no_room_the_tenant_with_the_most_loses_its_oldest() -> None:
@@ -50,40 +50,19 @@ def test_nobody_waits_longer_than_the_bound() -> None:
     assert tenants_of(lines.too_late(0.151)) == "aac" and lines.waiting == 0
 
 
-def turns(late: Lateness, *lengths_s: float, begun: float = 0.0) -> float:
-    """Turns one after the other; when the last one ended."""
-    for length_s in lengths_s:
-        late.turn(begun, begun + length_s)
-        begun += length_s
-    return begun
-
-
-def test_turns_are_long_when_none_was_short_for_the_interval() -> None:
-    late = Lateness(RULE)
-    now = turns(late, *[0.02] * 5)
-    assert late.any and not late.lasts(now)
-    assert late.lasts(turns(late, 0.02, begun=now))
-
-
-def test_one_short_turn_ends_it() -> None:
-    late = Lateness(RULE)
-    now = turns(late, *[0.02] * 50, 0.009)
-    assert not late.any and not late.lasts(now)
-    assert not late.lasts(turns(late, *[0.02] * 4, begun=now))
-
-
-def test_a_loop_that_was_idle_meanwhile_is_judged_anew() -> None:
-    late = Lateness(RULE)
-    now = turns(late, *[0.02] * 50)
-    assert late.lasts(now + 0.09) and not late.lasts(now + 0.11)
-    assert not late.lasts(turns(late, 0.02, begun=now + 5))
-
-
-@pytest.mark.parametrize(("lasted_s", "said"), [(0.05, 1), (0.4, 1), (3.2, 4), (3_600.0, RETRY_AFTER_MAX_S)])
-def test_it_is_expected_to_last_as_long_as_it_has(lasted_s: float, said: int) -> None:
-    late = Lateness(RULE)
-    late.turn(7.0, 7.0 + lasted_s)
-    assert late.retry_after_s(7.0 + lasted_s) == said
+def test_nobody_begins_to_wait_who_would_wait_for_too_long() -> None:
+    lines = Lines(RULE)
+    joined(lines, "aaaab")
+    assert not lines.hopeless("a"), "nothing is known of the pace"
+    for _ in range(50):
+        joined(lines, "a")
+        lines.go_on(1, 0.02)
+    while lines.waiting:
+        lines.go_on(1, 0.02)
+    joined(lines, "aab")
+    assert not lines.hopeless("a"), "the third of one line waits for two of each, 80 ms"
+    joined(lines, "a")
+    assert lines.hopeless("a") and not lines.hopeless("b") and not lines.hopeless("c")
 
 
 def test_whatever_happens_everybody_is_moved_once_and_counted(seed: int = 1) -> None:
@@ -97,7 +76,7 @@ def test_whatever_happens_everybody_is_moved_once_and_counted(seed: int = 1) -> 
             waiting.append(one)
             moved.update([] if gone is None else [gone])
         elif act < 0.8:
-            moved.update(lines.go_on())
+            moved.update(lines.go_on(2, 0.0))
         elif act < 0.9:
             moved.update(lines.too_late(now))
         elif waiting:
@@ -111,7 +90,7 @@ def test_whatever_happens_everybody_is_moved_once_and_counted(seed: int = 1) -> 
     assert moved.total() > 1_000
 
 
-def served(rule: StepRule, seconds: float = 3.0) -> tuple[float, float, float]:
+def served(most: int, seconds: float = 3.0) -> tuple[float, float, float]:
     """A processor that can begin 900 requests a second and read 5 000, sent 2 600 by one tenant and 120 by three
     others: what share of the three's goes on, how long theirs wait at the worst, and the longest turn, in seconds."""
     draw, now, due = random.Random(1), 0.0, deque[tuple[float, str]]()
@@ -120,34 +99,35 @@ def served(rule: StepRule, seconds: float = 3.0) -> tuple[float, float, float]:
         while (at := at + draw.expovariate(rate)) < seconds:
             due.append((at, tenant))
     due = deque(sorted(due))
-    lines, waits, asked, longest_s = Lines(rule), list[float](), 0, 0.0
+    lines, waits, asked, turn_s, longest_s = Lines(StepRule(waiting_max=10**6)), list[float](), 0, 0.0, 0.0
     while due or lines.waiting:
         begun_at, read = now, 0
         while due and due[0][0] <= now:
             at, tenant = due.popleft()
             asked, read = asked + (tenant != "flood"), read + 1
-            lines.join(tenant, at)
-        going = lines.go_on()
+            if not lines.hopeless(tenant):
+                lines.join(tenant, at)
+        going = lines.go_on(most, turn_s)
         waits += [now - one.since for one in going if one.tenant != "flood"]
         lines.too_late(now)
         now += 0.0002 * read + 0.0011 * len(going) + 0.0001
-        longest_s = max(longest_s, now - begun_at)
+        turn_s = now - begun_at
+        longest_s = max(longest_s, turn_s)
     return len(waits) / asked, max(waits), longest_s
 
 
 def test_in_a_flood_on_a_slow_processor_who_sends_little_goes_on_and_turns_stay_short() -> None:
-    share, wait_s, longest_s = served(StepRule())
+    share, wait_s, longest_s = served(4)
     assert share == 1 and wait_s < 0.1 and longest_s < 0.05
-    share, wait_s, longest_s = served(StepRule(turn_max=10**6, waiting_max=10**6))
-    assert longest_s > 1, "without the bound, a turn is as long as the flood"
-
-
-def never(_: str = "") -> bool:
-    return False
+    share, wait_s, longest_s = served(10**6)
+    assert longest_s > 0.2, "without the bound"
 
 
 def step(
-    *, behind: Callable[[], bool] = never, full: Callable[[str], bool] = never, turn_max: int = 2
+    *,
+    behind: Callable[[], bool] = lambda: False,
+    full: Callable[[str], int | None] = lambda _: None,
+    turn_max: int = 2,
 ) -> tuple[Doorstep, SetClock]:
     clock = SetClock()
     return Doorstep(StepRule(turn_max=turn_max), clock, behind=behind, full=full), clock
@@ -189,7 +169,7 @@ async def test_who_waited_for_too_long_is_told_when_to_come_again() -> None:
     await asyncio.sleep(0)
     clock.time += 2_500_000
     found = await asyncio.wait_for(asyncio.gather(*asked), 5)
-    assert found == [None, None, 3, 3, 3]
+    assert found == [None, None, 1, 1, 1]
 
 
 async def test_who_stops_waiting_is_forgotten() -> None:
@@ -220,12 +200,45 @@ async def long_turns(doorstep: Doorstep, clock: SetClock, seconds: float) -> Non
         await asyncio.sleep(0)
 
 
+def flood_is_full(tenant: str) -> int | None:
+    return 7 if tenant == "flood" else None
+
+
 async def test_while_turns_are_long_nobody_goes_on_for_whom_there_is_no_room() -> None:
-    doorstep, clock = step(full=lambda tenant: tenant == "flood")
+    doorstep, clock = step(full=flood_is_full)
     assert await doorstep.pass_over("flood") is None, "turns are short: the door itself will say so, and record it"
-    await long_turns(doorstep, clock, 3.0)
-    assert await doorstep.pass_over("flood") == 3
+    await long_turns(doorstep, clock, 0.02)
+    assert await doorstep.pass_over("flood") == 7
     assert await doorstep.pass_over("other") is None
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert await doorstep.pass_over("flood") is None, "a short turn has passed"
+
+
+async def test_in_a_line_nobody_stands_for_whom_there_is_no_room() -> None:
+    doorstep, _ = step(full=flood_is_full, turn_max=1)
+    tenants = ["flood", "flood", "other", "flood", "other"]
+    asked = [asyncio.create_task(doorstep.pass_over(tenant)) for tenant in tenants]
+    assert await asyncio.gather(*asked) == [None, None, None, 7, None]
+
+
+async def test_after_long_turns_fewer_begin_in_one_and_after_short_ones_as_many_as_ever() -> None:
+    doorstep, clock = step(turn_max=8)
+
+    async def begun_at_once() -> int:
+        asked = [asyncio.create_task(doorstep.pass_over("a")) for _ in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        begun = sum(one.done() for one in asked)
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return begun
+
+    assert await begun_at_once() == 8
+    await long_turns(doorstep, clock, 0.1)
+    assert await begun_at_once() == 1
+    await begun_at_once()
+    assert await begun_at_once() == 8

@@ -26,7 +26,7 @@ from terraflow.gateway.http.replies import shed_at_the_step, ungoverned
 from terraflow.gateway.http.routes import ROUTES, mouth_at, split
 from terraflow.gateway.http.scrape import MetricsDoor, scrape
 from terraflow.gateway.http.wire import Disconnected, Reply, Wire
-from terraflow.gateway.stages.authenticate import authenticate
+from terraflow.gateway.stages.authenticate import Keys
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 log = logging.getLogger("terraflow.http")
@@ -58,6 +58,7 @@ class Service:
         self.draining = False
         self._trusted = trusted
         self._unsigned = unsigned
+        self._keys = Keys(self.plane.store)
         self._metrics = metrics
 
     async def handle(self, wire: Wire) -> None:
@@ -97,7 +98,7 @@ class Service:
             return await scrape(self._metrics, wire.method, head)
         if not path.startswith("/v1/"):
             return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, path, ROUTES))
-        caller = await authenticate(self.plane.store, head.api_key)
+        caller = await self._keys.authenticate(head.api_key)
         if isinstance(caller, Refuse):
             return caller
         visit.caller = caller
