@@ -106,6 +106,13 @@ class KeyFreedByRecovery(_Over):
         await self._real.finish(entries, settlements, answer=answer, key=key)
 
 
+class EntriesUnseen(_Over):
+    """Finds no record of any request, so that what a crash cut off looks as if it had never run."""
+
+    async def find_entries(self, *_: Any) -> Sequence[Entry]:
+        return ()
+
+
 class LimitsRead(_Over):
     """Reads the counters, decides, and then reserves: two steps where one is due."""
 
@@ -151,6 +158,7 @@ PLANTED: dict[str, Callable[[Store], Any]] = {
     "intent_unwaited": IntentUnwaited,
     "released_by_recovery": ReleasedByRecovery,
     "key_freed_by_recovery": KeyFreedByRecovery,
+    "entries_unseen": EntriesUnseen,
     "limits_read": LimitsRead,
     "writes_refused": WritesRefused,
     "every_claim_taken": EveryClaimTaken,
