@@ -66,6 +66,14 @@ async def test_a_tenant_whose_uploads_dawdle_waits_and_is_turned_away_and_anothe
         assert {wire.status for wire, _ in waiting} <= {200, 429}
 
 
+async def test_a_burst_of_small_files_is_kept(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        headers = plane.headers({"content-type": FORM})
+        wires = [MemoryWire("POST", b"/v1/files", headers, form(joined([line("a")]))) for _ in range(100)]
+        await asyncio.wait_for(asyncio.gather(*map(plane.parts.service.handle, wires)), 20)
+        assert {wire.status for wire in wires} == {200}
+
+
 async def test_a_file_that_is_not_whole_any_more_makes_no_batch(tmp_path: Path) -> None:
     caller = KeyHolder("acme", "web", "key_1")
     data = joined([line("a")]).ljust(PIECE_BYTES - 1) + b"\n" + joined([line("b")])

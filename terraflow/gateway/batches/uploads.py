@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 
 UPLOADS_MAX = 4
 TENANT_MAX = UPLOADS_MAX // 2
-WAITING_MAX = 16
-"""At 30 seconds each the last of them waits four minutes: longer than clients do."""
+WAITING_MAX = 128
+"""A burst of small files, each read in milliseconds; a connection that waits has at most 64 KB of its own in memory."""
 
 
 class Uploads:
