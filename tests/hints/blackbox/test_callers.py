@@ -108,11 +108,14 @@ def test_a_reader_reports_nothing_and_sees_its_own_tenant_only(guarded: Served, 
 
 
 def test_streams_tell_a_reader_of_its_own_tenant_only(guarded: Served, folder: Path, producer: str) -> None:
-    both = issue(folder, "--name", "p", "--tenant", "acme", "--tenant", "rival", "--replica", "*")
-    writer, reader = guarded.client(token=both), guarded.client(token=issue(folder, "--name", "g", "--tenant", "rival"))
+    both = issue(folder, "--name", "p", "--tenant", "acme", "--tenant", "watched", "--replica", "*")
+    writer, reader = (
+        guarded.client(token=both),
+        guarded.client(token=issue(folder, "--name", "g", "--tenant", "watched")),
+    )
     stream = reader.events()
     until(lambda: guarded.metric('terraflow_hints_streams_open{stream="events"}') == 1)
-    writer.report(update("r", [b"secret"], tenant_id="acme"), update("r", [b"own"], tenant_id="rival"))
+    writer.report(update("r", [b"secret"], tenant_id="acme"), update("r", [b"own"], tenant_id="watched"))
     assert next(stream).prefix_hash == b"own"
     stream.cancel()
     writer.lookup("acme", "secret-model")
