@@ -66,6 +66,32 @@ async def test_a_tenant_whose_uploads_dawdle_waits_and_is_turned_away_and_anothe
         assert {wire.status for wire, _ in waiting} <= {200, 429}
 
 
+async def test_a_flood_of_batches_of_one_file_keeps_no_other_tenant_waiting(tmp_path: Path) -> None:
+    night, theirs = purpose("night", sim("a"), priority=3), purpose("theirs", sim("b"), tenant="umbra", priority=3)
+    async with plane_inside(tmp_path, bundle.document(night, theirs), batches_open_max=1) as plane:
+        service, handed = plane.parts.service, dict[str, list[MemoryWire]](acme=[], umbra=[])
+
+        def hand_in(tenant: str, body: bytes, kind: str) -> asyncio.Task[None]:
+            headers = plane.headers({"content-type": kind})
+            if tenant == "umbra":
+                key = plane.folder.issue_key(tenant).encode()
+                headers = [(n, v if n != b"authorization" else b"Bearer " + key) for n, v in headers]
+            handed[tenant].append(wire := MemoryWire("POST", b"/v1/batches", headers, body))
+            return asyncio.create_task(service.handle(wire))
+
+        file = await service.edge.desk.keep(
+            KeyHolder("acme", "web", "key_1"), "a", joined(line(f"{no}") for no in range(2_000))
+        )
+        assert isinstance(file, BatchFile)
+        asked = json.dumps({"input_file_id": file.id, "endpoint": "/v1/chat/completions"}).encode()
+        flood = [hand_in("acme", asked, "application/json") for _ in range(40)]
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(hand_in("umbra", joined([line("a", "theirs")]), "application/jsonl"), 10)
+        assert handed["umbra"][0].status == 200
+        assert sum(task.done() for task in flood) < 20
+        await asyncio.wait_for(asyncio.gather(*flood), 20)
+
+
 async def test_a_burst_of_small_files_is_kept(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
         headers = plane.headers({"content-type": FORM})

@@ -1,7 +1,8 @@
-"""Whose files and inline batches are read from their connections, while the others wait.
+"""Whose files and batches are handed in, while the others wait.
 
-1. At most `UPLOADS_MAX` are read at once, for their bytes are in memory then, and at most half of them one tenant's: a
-   body may take its whole time to arrive, and nobody else must wait for that.
+1. At most `UPLOADS_MAX` are read at once, from their connection or from their file, for their bytes are in memory then;
+   and at most half of them one tenant's: a body may take its whole time to arrive, a large batch a second to be made,
+   and nobody else must wait for many of these.
 2. A free place goes to the waiting tenant that has the fewest, among equals to the one that was served longest ago; a
    tenant's own wait in the order of their arrival.
 3. At most `WAITING_MAX` of one tenant wait; a further one is turned away.

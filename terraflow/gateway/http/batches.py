@@ -178,7 +178,10 @@ async def create(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     asked = raw if isinstance(raw, Refuse) else _asked(raw)
     if isinstance(asked, Refuse):
         return asked
-    made = await edge.desk.create_of_file(arrived.caller, declared, asked)
+    async with edge.desk.uploads.place(arrived.caller.tenant) as placed:
+        if not placed:
+            return no_room()
+        made = await edge.desk.create_of_file(arrived.caller, declared, asked)
     return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
 
 
