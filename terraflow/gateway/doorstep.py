@@ -4,14 +4,14 @@ A turn of the loop reads every socket on which something has come, and then does
 a bound a flood makes the turn as long as the flood is, and what is inside already (an answer that came, a commit that
 is done) waits for all of it. So, of the requests whose key is known:
 
-1. In one turn `turn_max` go on at the most; after a turn longer than `turn_s` half as many as in it, after a shorter
-   one twice as many. As many begin in a second, in smaller pieces: what is inside moves one turn at a time. The others
-   wait on the step, and tenants take turns: who sends little goes on with the next turn, whatever others have there.
+1. In one turn `turn_max` go on at the most, and after a turn longer than `turn_s` a quarter: what is inside moves one
+   turn at a time. The others wait on the step, and tenants take turns: who sends little goes on with the next
+   turn, whatever others have there.
 2. Nobody waits longer than `wait_s`, nor begins to wait who would by the pace of the last turns, unless it is the only
    one of its tenant. At most `waiting_max` wait; when there is no room, the tenant with the most there loses its
    oldest.
-3. While there is a line, or turns are long, whoever would find no room at the door does not go there: it is sent away
-   here, which costs a fifth, and holds up nobody.
+3. While there is a line, and for `late_s` after a long turn, whoever would find no room at the door does not go there:
+   it is sent away here, which costs a fifth, and holds up nobody.
 4. While the store is behind with what nobody waits for, nobody goes on: whoever is turned away later leaves a record
    there.
 5. A shed here is before governance: a reply and a count, and no record. Its Retry-After is the door's where the door is
@@ -23,6 +23,7 @@ is done) waits for all of it. So, of the requests whose key is known:
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,8 +43,9 @@ class StepRule(msgspec.Struct, frozen=True, kw_only=True):
 
     turn_max: int = 8
     waiting_max: int = 1024
-    wait_s: float = 0.1
+    wait_s: float = 0.5
     turn_s: float = 0.01
+    late_s: float = 0.1
 
 
 class Waiting:
@@ -135,6 +137,7 @@ class Doorstep:
         self._full = full
         self._begun = 0
         self._woken = 0
+        self._late_until = -math.inf
         self._armed_at: float | None = None
 
     @property
@@ -148,7 +151,7 @@ class Doorstep:
             self._arm()
         if self._behind():
             return RETRY_AFTER_S
-        if self._lines.waiting or self._most < self._rule.turn_max:
+        if self._lines.waiting or self._clock.monotonic() < self._late_until:
             retry_after_s = self._full(tenant)
             if retry_after_s is not None:
                 return retry_after_s
@@ -174,12 +177,15 @@ class Doorstep:
 
     def _turn(self) -> None:
         """Another turn of the loop has begun. Those that were woken in the last one begin in this one."""
-        now, armed_at = self._clock.monotonic(), self._armed_at
+        # First of all, so that a turn that breaks is not the last: the next request arms another.
+        armed_at, self._armed_at = self._armed_at, None
+        now = self._clock.monotonic()
         assert armed_at is not None
-        self._armed_at = None
         turn_s = now - armed_at
-        long = turn_s > self._rule.turn_s
-        self._most = max(1, self._most // 2) if long else min(self._rule.turn_max, self._most * 2)
+        if turn_s > self._rule.turn_s:
+            self._most, self._late_until = max(1, self._rule.turn_max // 4), now + self._rule.late_s
+        else:
+            self._most = self._rule.turn_max
         self._begun, self._woken = self._woken, 0
         if self._lines.waiting:
             going = self._lines.go_on(self._most, turn_s)
