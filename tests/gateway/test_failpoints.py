@@ -30,6 +30,7 @@ from terraflow.gateway.stages import (
     record_intent,
     resolve_workload,
 )
+from terraflow.gateway.stages.authenticate import Keys
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
 from tests.harness.wire import MemoryWire
@@ -62,6 +63,7 @@ class Point(NamedTuple):
 
 MODULES = {
     "service": service,
+    "keys": Keys,
     "arrived": arrived,
     "wire": MemoryWire,
     "check_bundle": check_bundle,
@@ -81,7 +83,7 @@ MODULES = {
 
 POINTS = [
     Point("service", "parse_head"),
-    Point("service", "authenticate"),
+    Point("keys", "authenticate"),
     Point("arrived", "parse_declared"),
     Point("wire", "read_body"),
     Point("plane.store", "find_key"),
