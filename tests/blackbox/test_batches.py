@@ -420,6 +420,22 @@ def test_what_the_plane_lacks_at_the_moment_is_waited_for_until_the_window_ends(
     assert {each["error"]["code"] for each in errors} == {"batch_expired"}
 
 
+def test_a_batch_is_its_applications_and_goes_on_without_the_key_that_made_it(
+    launch: Launch, upstreams: Upstreams, tmp_path: Path
+) -> None:
+    gate = Gate()
+    vendor = upstreams.open(held(gate, answer()))
+    document = bundle.document(purpose("night", remote("engine", vendor.port), **NIGHT))
+    site = _alone(launch, tmp_path, document, batch_running_max=1)
+    other = site.caller_with(site.folder.issue_key())
+    batch = made(site.caller, *(line(f"{no}") for no in range(3)))
+    until(lambda: vendor.requests)
+    site.folder.revoke(site.caller.api_key)
+    assert site.caller.get(f"/batches/{batch['id']}").status_code == 401
+    gate.open()
+    assert ended(other, batch)["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
+
+
 def test_there_is_room_for_so_many_batches(
     launch: Launch, tmp_path: Path, upstreams: Upstreams, checks: Checks
 ) -> None:
