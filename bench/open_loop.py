@@ -48,7 +48,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 class Row(msgspec.Struct, array_like=True):
     """One request: the phase it belongs to, its tenant, when it was due in the phase, how long until it was answered,
-    the status, and Retry-After in seconds or -1."""
+    the status, Retry-After in seconds or -1, and whether it was governed."""
 
     phase: int
     tenant: str
@@ -56,6 +56,7 @@ class Row(msgspec.Struct, array_like=True):
     took_ms: float
     status: int
     retry_after_s: int
+    governed: bool = False
 
 
 class Sent(msgspec.Struct):
@@ -92,6 +93,7 @@ class _Connection(asyncio.Protocol):
     def _fresh(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._retry_after_s = -1
+        self._governed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -100,7 +102,7 @@ class _Connection(asyncio.Protocol):
     def send(self, row: Row, due: float, request: bytes) -> None:
         """Send the request of a row."""
         assert self._transport is not None
-        self._row, self._due, self._retry_after_s = row, due, -1
+        self._row, self._due, self._retry_after_s, self._governed = row, due, -1, False
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -111,6 +113,8 @@ class _Connection(asyncio.Protocol):
         """Called by the parser."""
         if name == b"retry-after":
             self._retry_after_s = int(value)
+        elif name == b"x-terraflow-reason":
+            self._governed = True
 
     def on_message_complete(self) -> None:
         """Called by the parser: the row is whole, the connection free."""
@@ -124,7 +128,7 @@ class _Connection(asyncio.Protocol):
         row, self._row = self._row, None
         if row is not None:
             row.took_ms = (time.monotonic() - self._due) * 1000
-            row.status, row.retry_after_s = status, self._retry_after_s
+            row.status, row.retry_after_s, row.governed = status, self._retry_after_s, self._governed
             self._generator.ended()
 
     def connection_lost(self, exc: Exception | None) -> None:

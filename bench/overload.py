@@ -1,6 +1,6 @@
 """A plane that gets ten times what it can serve: who is served, how fast, and what everything else costs meanwhile.
 
-    make bench-overload                                    both planes, some two minutes
+    make bench-overload                                    three runs, some three minutes
     make bench-overload ARGS="--write docs/benchmarks.md"  and writes the section of the page
 
 1. The plane is the product's own, on a processor of its own; mock, generator and this process share the other one. What
@@ -11,6 +11,8 @@
 3. An answer is good with status 200 and before its deadline; goodput is good answers a second. The peak is the best of
    the phases `full` and `more than full`.
 4. Afterwards the plane is stopped, and its money and evidence are counted.
+5. A third run is the plane as it is, with `RIVALS` other processes on its processor that never sleep, so that the
+   scheduler leaves it a quarter. It is judged by what it can serve there.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ import msgspec
 from bench.cases import PLAIN
 from bench.machine import machine
 from bench.open_loop import LOST, Phase, Sent, Spec
-from bench.overload_report import BEGIN, END, Figures, section, table
+from bench.overload_report import BEGIN, END, STARVED, Bounds, Figures, section, table
 from bench.plane import bundle_source, command, plane
 from bench.process_cost import busy_s, cost
 from bench.processes import HOST, Server, first_json_line, get, running
@@ -57,6 +59,8 @@ SHARE = CAPACITY / 4
 STEADY_RATE = 0.6 * SHARE
 TIMES = 10
 PROBE_EVERY_S = 0.02
+RIVALS = 3
+"""Each in a session of its own: where the scheduler groups by session, it shares by session."""
 _TERRAFLOW = str(Path(sys.executable).with_name("terraflow"))
 
 
@@ -136,8 +140,10 @@ class Probe(threading.Thread):
         self.join()
 
 
-def measure(program: Sequence[str], upstream_url: str, data: Path, seconds: float) -> Figures:
-    """One plane, from its start to the count of its books."""
+def measure(
+    program: Sequence[str], upstream_url: str, data: Path, seconds: float, rivals: Sequence[Sequence[str]] = ()
+) -> Figures:
+    """One plane, from its start to the count of its books; `rivals` are the processes that run beside its load."""
     with plane(upstream_url, data, program=program, settings=SETTINGS, source_of=overload_source) as server:
         headers = {STEADY[0]: server.headers[0]}
         for tenant in (*STEADY[1:], FLOOD):
@@ -152,7 +158,10 @@ def measure(program: Sequence[str], upstream_url: str, data: Path, seconds: floa
         probe, begun = Probe(server), time.monotonic()
         probe.start()
         try:
-            sent = _generate(spec)
+            with ExitStack() as beside:
+                for number, rival in enumerate(rivals):
+                    beside.enter_context(running(rival, data.with_suffix(f".rival{number}"), os.environ))
+                sent = _generate(spec)
         finally:
             probe.end()
         wall_s = time.monotonic() - begun
@@ -178,8 +187,9 @@ def measure(program: Sequence[str], upstream_url: str, data: Path, seconds: floa
         evidence=books["evidence"],
         unended=books["unended"],
         recorded=books["recorded"],
-        heard=dict(Counter(row.status for row in sent.rows if row.status != LOST)),
+        heard=dict(Counter(row.status for row in sent.rows if row.governed)),
         lost=sum(row.status == LOST for row in sent.rows),
+        bounds=STARVED if rivals else Bounds(),
     )
 
 
@@ -228,10 +238,15 @@ def main() -> int:
         "--seconds", type=float, default=10.0, help="how long the phase `alone` takes; others go with it"
     )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page, between its marks")
-    parser.add_argument("--only", choices=["door", "fifo"], help="one of the two planes")
+    parser.add_argument("--only", choices=["door", "starved", "fifo"], help="one of the three runs")
     asked = parser.parse_args()
     on_first, measured = pinned(), dict[str, Figures]()
-    programs = {"door": [_TERRAFLOW], "fifo": [sys.executable, "-m", "bench.fifo_plane"]}
+    programs = {
+        "door": [_TERRAFLOW],
+        "starved": [_TERRAFLOW],
+        "fifo": [sys.executable, "-m", "bench.fifo_plane"],
+    }
+    rival = [*on_first, sys.executable, "-c", "while True: pass"]
     with tempfile.TemporaryDirectory(prefix="overload-") as name:
         folder = Path(name)
         facts = machine(folder)
@@ -241,12 +256,14 @@ def main() -> int:
             url = f"http://{HOST}:{first_json_line(process, log, 10.0)['port']}/v1"
             for which, program in programs.items():
                 if asked.only in (None, which):
-                    measured[which] = measure([*on_first, *program], url, folder / which, asked.seconds)
+                    rivals = [rival] * RIVALS if which == "starved" else ()
+                    measured[which] = measure([*on_first, *program], url, folder / which, asked.seconds, rivals)
                     print(table(which, measured[which]), flush=True)
     if asked.write is not None:
         page = section(facts, measured)
         asked.write.write_text(replace_measured(asked.write.read_text(), page, BEGIN, END))
-    return int("door" in measured and not all(figure.reached for figure in measured["door"].figures()))
+    held = [measured[which] for which in ("door", "starved") if which in measured]
+    return int(not all(figure.reached for found in held for figure in found.figures()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -11,7 +12,22 @@ from bench.stats import percentile
 
 BEGIN, END = "<!-- overload measured: begin -->", "<!-- overload measured: end -->"
 _OK, _SHED = 200, 429
-NAMES = {"door": "TerraFlow", "fifo": "planted: one line for everybody"}
+NAMES = {
+    "door": "TerraFlow",
+    "starved": "TerraFlow, on a quarter of a processor",
+    "fifo": "planted: one line for everybody",
+}
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What is to be reached, None where a run is not held to a figure."""
+
+    goodput: float = 0.9
+    shed_ms: float | None = 20.0
+
+
+STARVED = Bounds(goodput=0.8, shed_ms=None)
+"""A process that runs a quarter of the time waits longer for its turn than a shed may take."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -47,6 +63,7 @@ class Figures(msgspec.Struct, kw_only=True):
     recorded: Mapping[int, int]
     heard: Mapping[int, int]
     lost: int
+    bounds: Bounds = Bounds()
 
     def of(self, phase: str, tenants: Sequence[str] | None = None) -> list[Row]:
         """The rows of a phase, of all tenants or some."""
@@ -93,12 +110,22 @@ class Figures(msgspec.Struct, kw_only=True):
             self.peak_mb - self.idle_mb,
         )
         heard = {status: n for status, n in self.heard.items() if self.recorded.get(status, 0) < n}
-        told = self.unended == 0 and not heard
+        told, bounds = self.unended == 0 and not heard, self.bounds
         return [
-            Figure("goodput at ten times the load, of the peak", "≥ 0.90", f"{good:.3f}", good >= 0.9),
+            Figure(
+                "goodput at ten times the load, of the peak",
+                f"≥ {bounds.goodput:.2f}",
+                f"{good:.3f}",
+                good >= bounds.goodput,
+            ),
             Figure("tenants within their share, served", "≥ 99 %", f"{served:.2%}", served >= 0.99),
             Figure("their p99, of that alone", "≤ 2 ×", f"{flooded / alone:.2f}", flooded <= 2 * alone),
-            Figure("a shed, p99", "≤ 20 ms", f"{shed:.1f} ms" if shed else "none was", 0 < shed <= 20),
+            Figure(
+                "a shed, p99",
+                "" if bounds.shed_ms is None else f"≤ {bounds.shed_ms:.0f} ms",
+                f"{shed:.1f} ms" if shed else "none was",
+                0 < shed <= (bounds.shed_ms or math.inf),
+            ),
             Figure("back to normal after the flood", "≤ 2 s", f"{back:.2f} s", back <= 2),
             Figure("memory above idle", "≤ 100 MiB", f"{more:.0f} MiB", more <= 100),
             Figure(
@@ -129,18 +156,21 @@ def table(which: str, found: Figures) -> str:
     lines = [
         f"#### {NAMES[which]}",
         "",
-        "| phase | sent /s | good /s | 429 /s | others /s | steady: served | p50 ms | p99 ms | shed p99 ms |",
-        "| --- | -: | -: | -: | -: | -: | -: | -: | -: |",
+        "| phase | sent /s | good /s | 429 /s | of them at the step /s | others /s | steady: served | p50 ms | p99 ms"
+        " | shed p99 ms |",
+        "| --- | -: | -: | -: | -: | -: | -: | -: | -: | -: |",
     ]
     for phase in found.phases[1:]:
         rows, steady = found.of(phase.name), found.of(phase.name, found.steady)
         took = [row.took_ms for row in steady if row.status == _OK]
         shed = [row.took_ms for row in rows if row.status == _SHED]
+        early = sum(row.status == _SHED and not row.governed for row in rows)
         others = sum(row.status not in (_OK, _SHED) for row in rows)
         lines.append(
             f"| {phase.name} | {len(rows) / phase.seconds:.0f} | {found.goodput(phase.name):.0f} |"
-            f" {len(shed) / phase.seconds:.0f} | {others / phase.seconds:.0f} | {found.served(phase.name):.1%} |"
-            f" {percentile(took, 50):.0f} | {percentile(took, 99):.0f} | {percentile(shed, 99):.1f} |"
+            f" {len(shed) / phase.seconds:.0f} | {early / phase.seconds:.0f} | {others / phase.seconds:.0f} |"
+            f" {found.served(phase.name):.1%} | {percentile(took, 50):.0f} | {percentile(took, 99):.0f} |"
+            f" {percentile(shed, 99):.1f} |"
         )
     lines += ["", "| figure | to reach | measured | |", "| --- | -: | -: | -: |"]
     lines += [

@@ -12,7 +12,7 @@ import pytest
 
 from bench.open_loop import LOST, WARM_CONNECTIONS, Phase, Row, Sent, Spec, arrivals, generate
 from bench.overload import CAPACITY, FLOOD, STEADY, TIMES, overload_source, phases
-from bench.overload_report import Figures, table
+from bench.overload_report import STARVED, Figures, table
 from terraflow.contracts.references import find_problems
 from terraflow.contracts.source import parse_source
 
@@ -174,6 +174,34 @@ def test_each_figure_is_missed_by_what_it_is_there_for() -> None:
     assert missed(figures(good_rows(), posted=91)) == ["money posted, and in the evidence, micro-dollars"]
     for change in ({"unended": 1}, {"heard": {200: 10_001}}):
         assert missed(figures(good_rows(), **change)) == ["answers without their record, requests without an outcome"]
+
+
+def test_a_starved_plane_is_judged_by_what_it_can_serve_there() -> None:
+    flood = next(n for n, phase in enumerate(phases(1)) if phase.name == "ten times")
+    rows = good_rows()
+    for row in rows:
+        if (row.tenant, row.phase) == (FLOOD, flood):
+            row.took_ms = 90.0 if row.status == 429 else row.took_ms
+    spoiled = [row for row in rows if (row.tenant, row.phase, row.status) == (FLOOD, flood, 200)]
+    for row in spoiled[: len(spoiled) // 6]:
+        row.status = 504
+    assert missed(figures(rows, bounds=STARVED)) == []
+    assert missed(figures(rows)) == ["goodput at ten times the load, of the peak", "a shed, p99"]
+    for row in spoiled[: len(spoiled) // 3]:
+        row.status = 504
+    assert missed(figures(rows, bounds=STARVED)) == ["goodput at ten times the load, of the peak"]
+
+
+async def test_the_generator_says_what_was_governed() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for reason in (b"x-terraflow-reason: PERMITTED\r\n", b""):
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(2)
+            writer.write(b"HTTP/1.1 200 OK\r\n" + reason + b"content-length: 0\r\n\r\n")
+        await reader.read()
+
+    sent = await sent_to(answer, Phase("p", 0.1, {"t": 1_000.0}), grace_s=1)
+    assert {row.governed for row in sent.rows if row.status == 200} == {True, False}
 
 
 def test_the_model_of_the_mock_takes_its_time() -> None:
