@@ -81,11 +81,12 @@ class _Durations:
 class _Calls:
     """The calls of one capability."""
 
-    __slots__ = ("cost", "durations", "results", "tokens")
+    __slots__ = ("cost", "durations", "first_tokens", "results", "tokens")
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
         self.durations = _Durations()
+        self.first_tokens = _Durations()
         self.tokens: Counter[str] = Counter()
         self.cost = 0
 
@@ -134,6 +135,9 @@ class Metrics(Collector):
         durations.add(self._clock.monotonic() - x.started)
         for attempt in x.attempts:
             self._count(attempt)
+        flow = x.flow
+        if flow is not None and flow.first_token_s is not None:
+            self._calls_of(flow.capability).first_tokens.add(flow.first_token_s)
         if closed.savings:
             self._savings += closed.savings
 
@@ -142,9 +146,7 @@ class Metrics(Collector):
         self._turned_away[refuse.reason] += 1
 
     def _count(self, attempt: Attempt) -> None:
-        calls = self._calls.get(attempt.capability)
-        if calls is None:
-            calls = self._calls[self._known(attempt.capability)]
+        calls = self._calls_of(attempt.capability)
         calls.results[attempt.failure or ANSWERED] += 1
         calls.durations.add(attempt.latency_ms / 1000)
         calls.cost += attempt.cost_micro_usd
@@ -154,6 +156,10 @@ class Metrics(Collector):
                 tokens = getattr(usage, kind)
                 if tokens:
                     calls.tokens[kind] += tokens
+
+    def _calls_of(self, capability: str) -> _Calls:
+        calls = self._calls.get(capability)
+        return self._calls[self._known(capability)] if calls is None else calls
 
     def _known(self, capability: str) -> str:
         """The label of a capability that has none yet."""
@@ -218,6 +224,11 @@ class Metrics(Collector):
         durations = HistogramMetricFamily(
             "terraflow_provider_call_duration_seconds", "How long calls of providers took.", labels=["capability"]
         )
+        first_tokens = HistogramMetricFamily(
+            "terraflow_provider_time_to_first_token_seconds",
+            "From a stream's call to the first that the model wrote.",
+            labels=["capability"],
+        )
         tokens = CounterMetricFamily(
             "terraflow_tokens", "Tokens used, by capability and kind.", labels=["capability", "kind"]
         )
@@ -226,10 +237,11 @@ class Metrics(Collector):
             for result, count in row.results.items():
                 calls.add_metric([capability, result], count)
             row.durations.show(durations, capability)
+            row.first_tokens.show(first_tokens, capability)
             for kind, used in row.tokens.items():
                 tokens.add_metric([capability, kind], used)
             cost.add_metric([capability], row.cost / MICRO)
-        yield from (calls, durations, tokens, cost)
+        yield from (calls, durations, first_tokens, tokens, cost)
 
     def _watched_families(self) -> Iterator[Family]:
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}

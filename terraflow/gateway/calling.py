@@ -26,7 +26,7 @@ async def call_once(plane: Plane, x: Exchange, trial: Trial, *, flows: bool) -> 
                     first = await anext(iterator)
                 except StopAsyncIteration:
                     raise ProviderFailure(Failure.CUT_OFF, reached=True) from None
-                x.flow = Flow(trial, first, iterator, keep=x.keyed or x.cache_key is not None)
+                x.flow = Flow(trial, first, iterator, plane.clock, keep=x.keyed or x.cache_key is not None)
                 plane.capacity.began(trial.route.capability.id, trial.started)
                 return None
             answer = await provider.complete(call)

@@ -8,20 +8,35 @@ from typing import Any
 
 from terraflow.gateway.assemble import Assembly
 from terraflow.gateway.trial import Trial
+from terraflow.ports.runtime import Clock
 from terraflow.ports.upstream import Answer, Chunk, ProviderFailure
 
 
 class Flow:
-    """An async iterator over the chunks of one answer."""
+    """An async iterator over the chunks of one answer. `first_token_s` are the seconds from the call to the first chunk
+    in which the model wrote something; None until then."""
 
-    __slots__ = ("_first", "_hash", "_iterator", "assembly", "capability", "failed", "sent_bytes", "trial")
+    __slots__ = (
+        "_clock",
+        "_first",
+        "_hash",
+        "_iterator",
+        "assembly",
+        "capability",
+        "failed",
+        "first_token_s",
+        "sent_bytes",
+        "trial",
+    )
 
-    def __init__(self, trial: Trial, first: Chunk, iterator: AsyncIterator[Chunk], *, keep: bool) -> None:
+    def __init__(self, trial: Trial, first: Chunk, iterator: AsyncIterator[Chunk], clock: Clock, *, keep: bool) -> None:
         self.capability = trial.route.capability.id
         self.trial = trial
         self.assembly = Assembly(keep=keep)
         self.failed: ProviderFailure | None = None
+        self.first_token_s: float | None = None
         self.sent_bytes = 0
+        self._clock = clock
         self._hash = hashlib.sha256()
         self._first: Chunk | None = first
         self._iterator = iterator
@@ -38,6 +53,8 @@ class Flow:
                 self.failed = failed
                 raise
         self.assembly.add(chunk)
+        if self.first_token_s is None and self.assembly.output_bytes:
+            self.first_token_s = self._clock.monotonic() - self.trial.started
         return chunk
 
     def sent(self, event: bytes) -> None:

@@ -8,13 +8,22 @@
 4. Every end of a call names the instant in which the call began. One from before the end of a rest says nothing of how
    it is after it: its success does not end the rest, its fault and its silence do not end the probe.
 5. What is remembered of a capability is forgotten with `CAPABILITIES_MAX` others.
+6. A rest that begins is a line of the log, and the first success after it is another; of one capability at most one
+   rest in `TELL_EVERY_S` is told. Counted are all.
 """
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from terraflow.gateway.capacity import CAPABILITIES_MAX
+
+log = logging.getLogger("terraflow.health")
+
+TELL_EVERY_S = 10.0
+"""A provider may ask for rests of milliseconds."""
 
 
 class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,17 +44,26 @@ class _State(msgspec.Struct):
         return now < self.rests_until or now < self.asked_until
 
 
+class _Rests(msgspec.Struct):
+    """The rests of a capability: how many, when the last of them was told, and whether its end is yet to be."""
+
+    count: int = 0
+    told_at: float | None = None
+    untold_end: bool = False
+
+
 class Health:
     """The health of one process's capabilities; instants are monotonic seconds."""
 
     def __init__(self, rule: HealthRule) -> None:
         self._rule = rule
         self._states: dict[str, _State] = {}
-        self._rests: dict[str, int] = {}
+        self._rests: dict[str, _Rests] = {}
 
     def rests(self, capability: str) -> int:
         """How often it has begun to rest."""
-        return self._rests.get(capability, 0)
+        rests = self._rests.get(capability)
+        return 0 if rests is None else rests.count
 
     def healthy(self, capability: str, now: float) -> bool:
         """Whether a call may be planned on it now."""
@@ -83,6 +101,8 @@ class Health:
         del self._states[capability]
         if now < state.asked_until:
             self._states[capability] = _State(asked_until=state.asked_until)
+        else:
+            self._tell_end(capability)
 
     def failed(self, capability: str, began: float, now: float, retry_after_s: float | None) -> None:
         """A call that began then failed by the provider's own fault; its `Retry-After` in seconds if it gave one."""
@@ -100,12 +120,31 @@ class Health:
             if state.faults >= self._rule.faults_max:
                 state.rests_until = now + self._rule.rest_s
         if state.rests(now) and not rested:
-            self._count_rest(capability)
+            self._count_rest(capability, state, now)
 
-    def _count_rest(self, capability: str) -> None:
-        if capability not in self._rests and len(self._rests) >= CAPABILITIES_MAX:
-            del self._rests[next(iter(self._rests))]
-        self._rests[capability] = self.rests(capability) + 1
+    def _count_rest(self, capability: str, state: _State, now: float) -> None:
+        rests = self._rests.get(capability)
+        if rests is None:
+            if len(self._rests) >= CAPABILITIES_MAX:
+                del self._rests[next(iter(self._rests))]
+            rests = self._rests[capability] = _Rests()
+        rests.count += 1
+        if rests.told_at is not None and now < rests.told_at + TELL_EVERY_S:
+            return
+        rests.told_at, rests.untold_end = now, True
+        log.warning(
+            "capability %s rests for %.1f s: faults in a row: %d%s",
+            capability,
+            self.recovers_in_s(capability, now),
+            state.faults,
+            ", and its provider asked for it" if now < state.asked_until else "",
+        )
+
+    def _tell_end(self, capability: str) -> None:
+        rests = self._rests.get(capability)
+        if rests is not None and rests.untold_end:
+            rests.untold_end = False
+            log.info("capability %s answers again", capability)
 
     def abandoned(self, capability: str, began: float) -> None:
         """A call that began then ended without telling anything: its caller left, or its deadline was short."""

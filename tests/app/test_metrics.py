@@ -26,9 +26,11 @@ from terraflow.gateway.exchange import Closed
 from tools.occurrences import OCCURRENCES
 
 
-def ended(metrics: Metrics, capability: str, calls: int = 1, said: Governed = Governed.PERMITTED) -> None:
+def ended(
+    metrics: Metrics, capability: str, calls: int = 1, said: Governed = Governed.PERMITTED, flow: object = None
+) -> None:
     attempt = Attempt(capability=capability, latency_ms=1_500, usage=Usage(input=7, output=3), cost_micro_usd=13)
-    x: Any = SimpleNamespace(mouth="chat", started=time.monotonic(), attempts=[attempt] * calls)
+    x: Any = SimpleNamespace(mouth="chat", started=time.monotonic(), attempts=[attempt] * calls, flow=flow)
     closed = Closed(request_id="r", reason=said, status=200, reasons=(said,), capability=capability)
     metrics.closed(x, closed)
 
@@ -95,6 +97,17 @@ async def test_calls_are_sorted_by_how_long_they_took() -> None:
     ended(metrics, "one", calls=2)
     found = await shown(metrics, "terraflow_provider_call_duration_seconds_bucket", "le")
     assert found == {str(bound): 2 * (bound >= 1.5) for bound in BUCKETS_S} | {"+Inf": 2}
+
+
+async def test_of_streams_in_which_something_was_written_the_time_to_it_is_counted() -> None:
+    metrics = Metrics(SystemClock())
+    ended(metrics, "one")
+    ended(metrics, "one", flow=SimpleNamespace(capability="one", first_token_s=None))
+    assert await shown(metrics, "terraflow_provider_time_to_first_token_seconds_count") == {"one": 0}
+    ended(metrics, "one", flow=SimpleNamespace(capability="one", first_token_s=0.2))
+    assert await shown(metrics, "terraflow_provider_time_to_first_token_seconds_sum") == {"one": 0.2}
+    found = await shown(metrics, "terraflow_provider_time_to_first_token_seconds_bucket", "le")
+    assert found == {str(bound): bound >= 0.2 for bound in BUCKETS_S} | {"+Inf": 1}
 
 
 async def test_every_attempt_of_a_request_counts() -> None:

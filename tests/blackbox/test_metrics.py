@@ -16,7 +16,7 @@ from tests.harness.bundle import limit, purpose, remote, sim
 from tests.harness.caller import CANARY, headers_of
 from tests.harness.checks import Checks
 from tests.harness.plane import NotServing, Plane
-from tests.harness.upstreams import COST, DONE, END, USED, Upstreams, answer, flow, text
+from tests.harness.upstreams import COST, DONE, END, USED, Upstreams, answer, chunk, flow, text
 from tests.providers.vendor import Vendor, says
 
 TOKEN = f"metrics-{CANARY}"
@@ -92,13 +92,17 @@ def test_an_answer_is_counted(site: Site, vendor: Vendor, checks: Checks) -> Non
 
 def test_a_stream_is_counted_when_it_has_ended(site: Site, vendor: Vendor) -> None:
     since = Since(site.plane)
-    vendor.replies[:] = [flow(text("Certainly."), END, USED, DONE)]
+    vendor.replies[:] = [flow(chunk({"role": "assistant"}), 0.3, text("Certainly."), 0.2, END, USED, DONE)]
     with site.caller.stream("plain") as streamed:
         streamed.rest()
     vendor.replies[:] = [answer()]
     site.caller.evidence(streamed.request_id)
     assert since("terraflow_requests_total", mouth="chat", reason="PERMITTED", status="200", capability="engine") == 1
     assert round(since("terraflow_cost_usd_total", capability="engine") * 1e6) == COST
+    first_token_s = since("terraflow_provider_time_to_first_token_seconds_sum", capability="engine")
+    assert first_token_s >= 0.3, "a role is no token"
+    assert first_token_s + 0.2 <= since("terraflow_provider_call_duration_seconds_sum", capability="engine") + 0.001
+    assert since("terraflow_provider_time_to_first_token_seconds_count", capability="engine") == 1
 
 
 def test_a_request_without_a_call(site: Site, checks: Checks) -> None:

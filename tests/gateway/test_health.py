@@ -1,7 +1,11 @@
 """Faults in a row make a capability rest; one probe decides whether it comes back."""
 
+import logging
+
+import pytest
+
 from terraflow.gateway.capacity import CAPABILITIES_MAX
-from terraflow.gateway.health import Health, HealthRule
+from terraflow.gateway.health import TELL_EVERY_S, Health, HealthRule
 
 RULE = HealthRule(faults_max=2, rest_s=10.0, retry_after_max_s=60.0)
 
@@ -157,3 +161,40 @@ def test_rests_of_few_capabilities_are_remembered() -> None:
     for number in range(CAPABILITIES_MAX + 1):
         health.failed(f"m{number}", 0, 0, None)
     assert (health.rests("m0"), health.rests("m1"), health.rests(f"m{CAPABILITIES_MAX}")) == (0, 1, 1)
+
+
+def test_a_rest_is_told_when_it_begins_and_when_a_success_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    health = Health(RULE)
+    health.succeeded("m", 0, 0)
+    sick(health)
+    assert caplog.messages == ["capability m rests for 10.0 s: faults in a row: 2"]
+    health.succeeded("m", 5.0, 6.0)
+    health.began("m", 10.0)
+    assert len(caplog.messages) == 1, "what began before its end says nothing of it"
+    health.failed("m", 10.0, 10.0, None)
+    assert caplog.messages[1:] == ["capability m rests for 10.0 s: faults in a row: 3"]
+    health.succeeded("m", 20.0, 21.0)
+    health.succeeded("m", 22.0, 23.0)
+    assert caplog.messages[2:] == ["capability m answers again"]
+
+
+def test_a_rest_that_a_provider_asked_for_is_over_when_it_has_passed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    health = Health(RULE)
+    health.failed("m", 0, 0, 30.0)
+    assert caplog.messages == ["capability m rests for 30.0 s: faults in a row: 1, and its provider asked for it"]
+    health.succeeded("m", 0, 20.0)
+    assert len(caplog.messages) == 1
+    health.succeeded("m", 31.0, 32.0)
+    assert caplog.messages[1:] == ["capability m answers again"]
+
+
+def test_short_rests_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    health = Health(RULE)
+    for tenth in range(int(TELL_EVERY_S * 10) + 1):
+        health.failed("m", tenth / 10, tenth / 10, 0.05)
+        health.succeeded("m", tenth / 10 + 0.06, tenth / 10 + 0.07)
+    assert health.rests("m") == TELL_EVERY_S * 10 + 1
+    assert [message.split()[2] for message in caplog.messages] == ["rests", "answers"] * 2
