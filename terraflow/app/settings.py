@@ -70,8 +70,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     deadline_ms_max: Positive = 600_000
     """The longest that a request may take: a later deadline, a caller's or a contract's, counts as this. The vendors'
     own clients give up after ten minutes."""
-    doorstep_turn_max: Positive = 8
-    """Requests that begin in one turn of the loop: at some 0.3 ms each, what is inside waits 3 ms for them."""
+    doorstep_turn_max: Positive = 16
+    """Requests that begin in one turn of the loop: at some 0.3 ms each, what is inside waits 5 ms for them."""
     doorstep_waiting_max: Positive = 1024
     """Requests whose turn to begin has not come: what comes in a tenth of a second at 10 000 a second, which is how
     long one waits for its turn at the most."""

@@ -4,8 +4,8 @@ A turn of the loop reads every socket on which something has come, and then does
 a bound a flood makes the turn as long as the flood is, and what is inside already (an answer that came, a commit that
 is done) waits for all of it. So, of the requests whose key is known:
 
-1. In one turn `turn_max` go on at the most, and after a turn longer than `turn_s` a quarter: what is inside moves one
-   turn at a time. The others wait on the step, and tenants take turns: who sends little goes on with the next
+1. In one turn `turn_max` go on at the most, and after a turn longer than `turn_s` `late_turn_max`: what is inside
+   moves one turn at a time. The others wait on the step, and tenants take turns: who sends little goes on with the next
    turn, whatever others have there.
 2. Nobody waits longer than `wait_s`, nor begins to wait who would by the pace of the last turns, unless it is the only
    one of its tenant. At most `waiting_max` wait; when there is no room, the tenant with the most there loses its
@@ -38,10 +38,11 @@ PACE_SHARE = 0.2
 
 
 class StepRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of rules 1 to 3. A request costs some 0.3 ms until it first waits for something: a turn of 8 is short
-    beside a model's call. In a flood a whole processor makes turns of 1 to 5 ms."""
+    """The bounds of rules 1 to 3. A request costs some 0.3 ms until it first waits for something: a turn of 16 is
+    short beside a model's call. In a flood a whole processor makes turns of 1 to 5 ms."""
 
-    turn_max: int = 8
+    turn_max: int = 16
+    late_turn_max: int = 3
     waiting_max: int = 1024
     wait_s: float = 0.5
     turn_s: float = 0.01
@@ -183,7 +184,7 @@ class Doorstep:
         assert armed_at is not None
         turn_s = now - armed_at
         if turn_s > self._rule.turn_s:
-            self._most, self._late_until = max(1, self._rule.turn_max // 4), now + self._rule.late_s
+            self._most, self._late_until = min(self._most, self._rule.late_turn_max), now + self._rule.late_s
         else:
             self._most = self._rule.turn_max
         self._begun, self._woken = self._woken, 0

@@ -257,5 +257,5 @@ async def test_after_a_long_turn_fewer_begin_and_after_a_short_one_as_many_as_ev
 
     assert await begun_at_once() == 8
     await long_turns(doorstep, clock, 0.02)
-    assert await begun_at_once() == 2
+    assert await begun_at_once() == 3
     assert await begun_at_once() == 8
