@@ -2,7 +2,8 @@
 
 1. Every field of a request has a row in one of two tables: what is translated, and what may only have the one
    value that changes nothing. A field without a row, or with another value, is refused before anything is sent,
-   and is named only if it is a word of OpenAI's; inside messages it is named by its path, without positions.
+   and is named only if it is a word of OpenAI's; inside messages it is named by its path, without positions. What
+   is inside has its rows in `anthropic_fields`.
 2. System and developer messages, wherever they stand, become the system prompt, in their order.
 3. Neighbouring messages of one role become one turn; the results of parallel tool calls go back in one turn, in
    front. There must be a turn, where OpenAI's API answers a system prompt alone.
@@ -33,6 +34,8 @@ from terraflow.core.anthropic_words import TIERS_ASKED, TOOL_FIELDS
 from terraflow.core.block_order import in_order, texts_of
 from terraflow.core.chat_fields import named
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
+from terraflow.providers import anthropic_fields as within
+from terraflow.providers.anthropic_fields import marks_in, only, unknown_in
 from terraflow.providers.anthropic_thinking import Thinking
 from terraflow.providers.failures import unsupported
 from terraflow.providers.tool_calls import call_id_for
@@ -41,6 +44,9 @@ Json = dict[str, Any]
 
 _DATA_URL = re.compile(r"data:([a-z0-9.+/-]{1,64});base64,(.*)", re.DOTALL)
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_UNKNOWN_IN_MESSAGE = unknown_in("messages[]")
+_UNKNOWN_IN_CALL = unknown_in("messages[].tool_calls[]")
+_UNKNOWN_IN_PART = unknown_in("messages[].content[]")
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 _TRANSLATED = frozenset({
@@ -140,6 +146,8 @@ def _output_format(document: Json) -> Json | None:
     schema = asked.get("json_schema", {}).get("schema") if asked["type"] == "json_schema" else None
     if schema is None:
         raise unsupported("response_format")
+    only(asked, within.FORMAT, "response_format")
+    only(asked["json_schema"], within.SCHEMA, "response_format")
     described = asked["json_schema"].get("description")
     if described is not None and "description" not in schema:
         schema = {**schema, "description": described}
@@ -153,6 +161,8 @@ def _tool(tool: Json) -> Json:
     if kind != "function":
         raise unsupported("tools")
     function = tool["function"]
+    only(tool, within.TOOL, "tools")
+    only(function, within.FUNCTION, "tools")
     made: Json = {
         "name": function["name"],
         "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
@@ -180,6 +190,8 @@ def _tool_choice(document: Json) -> Json | None:
             raise unsupported("tool_choice")
         choice: Json = {"type": _TOOL_CHOICES[asked]}
     elif asked.get("type") == "function":
+        only(asked, within.CHOICE, "tool_choice")
+        only(asked["function"], within.CHOSEN, "tool_choice")
         choice = {"type": "tool", "name": asked["function"]["name"]}
     else:
         raise unsupported("tool_choice")
@@ -196,6 +208,7 @@ def _translate_messages(messages: list[Json]) -> tuple[list[Json], list[Json]]:
         for field in ("name", "function_call"):
             if message.get(field) is not None:
                 raise unsupported(f"messages[].{field}")
+        only(message, within.MESSAGE, _UNKNOWN_IN_MESSAGE)
         role = message["role"]
         if role in ("system", "developer"):
             system += _marked(message, _parts(message["content"]))
@@ -247,7 +260,11 @@ def _part(part: Json) -> Json:
         part = {**part, "cache_control": {"type": "ephemeral"}}
     kind = part["type"]
     if kind in ("document", "search_result"):
-        return _cached(part, part)
+        for mark in marks_in(part):
+            _mark(mark)
+        return part
+    if kind in within.PARTS:
+        only(part, within.PARTS[kind], _UNKNOWN_IN_PART)
     if kind == "text":
         made = _cached({"type": "text", "text": part["text"]}, part)
         return made | {"citations": part["citations"]} if part.get("citations") else made
@@ -272,6 +289,7 @@ def asks_for_citations(document: Json) -> bool:
 
 
 def _image_source(image: Json) -> Json:
+    only(image, within.IMAGE, unknown_in("messages[].content[].image_url"))
     url = image["url"]
     if image.get("detail") not in (None, "auto"):
         raise unsupported("messages[].content[].image_url.detail")
@@ -284,6 +302,7 @@ def _image_source(image: Json) -> Json:
 
 
 def _document(file: Json) -> Json:
+    only(file, within.FILE, "messages[].content[].file")
     found = _DATA_URL.fullmatch(file.get("file_data") or "")
     if found is None:
         raise unsupported("messages[].content[].file")
@@ -322,6 +341,8 @@ def _assistant(message: Json) -> list[Json]:
         if called.get("type") != "function":
             raise unsupported("messages[].tool_calls[].type")
         function = called["function"]
+        only(called, within.CALL, _UNKNOWN_IN_CALL)
+        only(function, within.CALLED, _UNKNOWN_IN_CALL)
         call_id, arguments = call_id_for(called["id"], _CALL_ID), _arguments(function["arguments"])
         calls.append(_cached({"type": "tool_use", "id": call_id, "name": function["name"], "input": arguments}, called))
     return [block for block in in_order(order, thoughts, texts, calls) if not _unsigned(block)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -23,6 +24,7 @@ TOOL = {
 }
 SENT_TOOL = {"name": "weather", "description": "d", "input_schema": PARAMETERS, "strict": True}
 MARK = {"type": "ephemeral", "ttl": "5m"}
+CALLED = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def translated(dialect: Dialect = Dialect.CURRENT, **fields: Any) -> dict[str, Any]:
@@ -137,6 +139,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"thinking": "much"}, "unknown field"),
     ({"thinking": {"type": "enabled", "budget_tokens": True}}, "unknown field"),
     ({"thinking": {"type": "adaptive"}, "reasoning_effort": "low"}, "reasoning_effort"),
+    ({"tools": [TOOL | {"new": 1}]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "new": 1}}]}, "tools"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}, "new": 1}}, "tool_choice"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather", "new": 1}}}, "tool_choice"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}, "new": 1}},
+        "response_format",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "new": 1}}},
+        "response_format",
+    ),
 ]
 
 
@@ -324,12 +338,37 @@ def test_thinking_that_another_vendor_left_unsigned_stays_behind(signature: dict
         (image("https://example.com/a.png", detail="high"), "content[].image_url.detail"),
         (file(file_id="file-1"), "content[].file"),
         (file(file_data="data:application/zip;base64,aGk="), "content[].file.file_data"),
+        (file(file_id="file-1", file_data="data:application/pdf;base64,aGk="), "content[].file"),
+        # What vendors think of tomorrow is refused, and not left out.
+        ({**USER, "new": 1}, "unknown field"),
+        ({"role": "system", "content": "x", "new": 1}, "unknown field"),
+        ({"role": "tool", "tool_call_id": "t", "content": "x", "new": 1}, "unknown field"),
+        ({"role": "user", "content": [{"type": "text", "text": "x", "new": 1}]}, "content[].unknown field"),
+        (image("https://example.com/a.png", new=1), "content[].image_url.unknown field"),
+        ({"role": "assistant", "tool_calls": [CALLED | {"new": 1}]}, "tool_calls[].unknown field"),
+        (
+            {"role": "assistant", "tool_calls": [CALLED | {"function": {"name": "f", "arguments": "", "new": 1}}]},
+            "tool_calls[].unknown field",
+        ),
     ],
     ids=lambda m: str(m)[:60],
 )
 def test_a_message_without_an_equivalent_is_refused(message: dict[str, Any], below: str):
     failed = refused(messages=[message])
     assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, (f"messages[].{below}",))
+
+
+def test_an_answer_may_be_sent_back_with_what_answers_have() -> None:
+    said = {"role": "assistant", "content": "ok", "refusal": None, "audio": None, "function_call": None, "parsed": None}
+    beside = {
+        "annotations": [],
+        "reasoning_content": "hm",
+        "reasoning": "hm",
+        "text_blocks": [],
+        "tool_calls": [CALLED],
+    }
+    turn = translated(messages=[USER, said | beside])["messages"][1]["content"]
+    assert [block["type"] for block in turn] == ["text", "tool_use"]
 
 
 @pytest.mark.parametrize(
@@ -442,6 +481,26 @@ def test_documents_and_search_results_go_back_as_they_came(part: dict[str, Any])
     assert translated(messages=[{"role": "user", "content": [part]}])["messages"][0]["content"] == [part]
     result = {"role": "tool", "tool_call_id": "t", "content": [part]}
     assert translated(messages=[result])["messages"][0]["content"][0]["content"] == [part]
+
+
+@pytest.mark.parametrize("ttl", ["5m", "1h"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        FOUND | {"content": [{"type": "text", "text": "a"}]},
+        DOCUMENT | {"source": {"type": "content", "content": [{"type": "text", "text": "a"}]}},
+    ],
+    ids=lambda part: str(part["type"]),
+)
+def test_a_cache_mark_inside_a_block_is_one_as_well(part: dict[str, Any], ttl: str) -> None:
+    marked = json.loads(json.dumps(part).replace('"text": "a"', f'"text": "a", "cache_control": {{"ttl": "{ttl}"}}'))
+    inside = {"role": "user", "content": [marked]}
+    result = {"role": "tool", "tool_call_id": "t", "content": [marked]}
+    for message in (inside, result):
+        if ttl == "5m":
+            assert "cache_control" in json.dumps(translated(messages=[message]))
+        else:
+            assert refused(messages=[message]).fields == ("cache_control",)
 
 
 def test_a_tool_that_failed_says_so() -> None:
