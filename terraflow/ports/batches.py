@@ -104,7 +104,7 @@ class BatchStore(Protocol):
     async def keep_file(self, file: BatchFile, data: bytes, bytes_max: int) -> bool:
         """Keep a file, a piece a transaction; it is found once all of it is there, and what is left of one that never
         was is erased before long. False, and nothing kept, where all files and items together would have more than
-        `bytes_max`."""
+        `bytes_max`. Raises StoreConflict where some of it was erased before all of it was there."""
         ...
 
     async def find_file(self, tenant: str, application: str, file_id: str, now: Instant) -> BatchFile | None:

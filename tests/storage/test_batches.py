@@ -13,6 +13,7 @@ from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room
 from terraflow.ports.store import Claimed, KeyOutcome, StoreConflict
 from terraflow.storage.sqlite.batch_files import BEGUN_S, PIECE_BYTES
 from terraflow.storage.sqlite.batches import ITEMS_AT_ONCE
+from terraflow.storage.sqlite.erasure import SOME as ERASED_AT_ONCE
 from terraflow.storage.sqlite.store import SqliteStore, open_store
 from tests.storage.makers import HOUR, NOW, SetClock, answer, claim, entry, files_with, request_id
 
@@ -102,6 +103,23 @@ async def test_what_is_left_of_a_file_that_was_not_kept_to_its_end_goes_before_l
     assert store._database.read("batch_bytes") == whole
     assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
     assert await store.batches.find_file("acme", "app", "file-2", clock.time) is not None
+
+
+@pytest.mark.parametrize("pieces", [1, ERASED_AT_ONCE + 1])
+async def test_a_file_that_is_erased_while_it_is_kept_leaves_nothing_that_takes_room(
+    pieces: int, store: SqliteStore, clock: SetClock
+) -> None:
+    data = b"x" * (ERASED_AT_ONCE + 9) * PIECE_BYTES
+    keeping = asyncio.create_task(store.batches.keep_file(file(), data, 10_000_000))
+    while store._database.read("batch_bytes")[0][0] < pieces * PIECE_BYTES:  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(0)
+    await store.erase(before=Instant(NOW + 1))
+    with pytest.raises(StoreConflict):
+        await keeping
+    assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
+    clock.time += BEGUN_S * MICRO
+    await store.erase()
+    assert store._database.read("batch_bytes") == [(0,)]
 
 
 async def test_there_is_room_for_so_many_bytes_and_open_batches(store: SqliteStore, clock: SetClock) -> None:

@@ -39,15 +39,13 @@ class BatchFiles:
         row = (*owner, self._seal.sealed, name, file.size_bytes, file.created_at, file.created_at + BEGUN_S * MICRO)
         if not await self._committer.submit(partial(self._begin, row, len(data), bytes_max)):
             return False
-        for no, start in enumerate(range(0, len(data), PIECE_BYTES)):
+        starts = range(0, len(data), PIECE_BYTES)
+        for no, start in enumerate(starts):
             piece = self._seal.close(data[start : start + PIECE_BYTES], _bound("piece", file.tenant, file.id, no))
-            await self._committer.submit(partial(self._run, "add_batch_file_part", (file.id, no, piece)))
-        await self._committer.submit(partial(self._complete, file))
+            await self._committer.submit(partial(self._once, "add_batch_file_part", (no, piece, file.id)))
+        whole = (file.expires_at, file.id, len(starts))
+        await self._committer.submit(partial(self._once, "complete_batch_file", whole))
         return True
-
-    def _complete(self, file: BatchFile) -> None:
-        if self._run("complete_batch_file", (file.expires_at, file.id)) != 1:
-            raise StoreConflict("complete_batch_file")
 
     async def find_file(self, tenant: str, application: str, file_id: str, now: Instant) -> BatchFile | None:
         """See the port."""
@@ -92,6 +90,10 @@ class BatchFiles:
 
     def _run(self, name: str, parameters: tuple[object, ...]) -> int:
         return self._database.write(name, parameters).rowcount
+
+    def _once(self, name: str, parameters: tuple[object, ...]) -> None:
+        if self._run(name, parameters) != 1:
+            raise StoreConflict(name)
 
 
 def _bound(what: str, tenant: str, file_id: str, no: int) -> bytes:

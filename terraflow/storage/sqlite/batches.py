@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from terraflow.core.types import Instant
 from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Room
-from terraflow.ports.store import StoreConflict
 from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.batch_files import BatchFiles
 from terraflow.storage.sqlite.committer import Committer
@@ -169,10 +167,6 @@ class SqliteBatches(BatchFiles):
     def _count(self, batch: Batch, completed: bool, size: int) -> None:
         counts = (1, 0, size, 0) if completed else (0, 1, 0, size)
         self._run("count_batch_item", (*counts, batch.id))
-
-    def _once(self, name: str, parameters: tuple[Any, ...]) -> None:
-        if self._run(name, parameters) != 1:
-            raise StoreConflict(name)
 
     def _item(self, batch: Batch, row: Row) -> BatchItem:
         no, request_id, sealed, data = row

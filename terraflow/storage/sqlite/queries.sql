@@ -230,10 +230,11 @@ INSERT INTO batch_file (id, tenant, application, sealed, name, size_bytes, creat
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0);
 
 -- name: add_batch_file_part
-INSERT INTO batch_file_part (file, no, data) VALUES (?, ?, ?);
+INSERT INTO batch_file_part (file, no, data) SELECT id, ?, ? FROM batch_file WHERE id = ?;
 
 -- name: complete_batch_file
-UPDATE batch_file SET whole = 1, expires_at = ? WHERE id = ?;
+UPDATE batch_file SET whole = 1, expires_at = ?
+WHERE id = ? AND (SELECT count(*) FROM batch_file_part WHERE file = batch_file.id) = ?;
 
 -- name: find_batch_file
 SELECT sealed, name, size_bytes, created_at, expires_at FROM batch_file
