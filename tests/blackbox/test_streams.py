@@ -35,6 +35,7 @@ def site(launch_shared: Launch, vendor: Vendor) -> Site:
             purpose("plain", engine, tools=["look_up"]),
             purpose("buffered", engine, output={"stream": "buffered"}),
             purpose("spare", remote("first", vendor.port), sim("second")),
+            purpose("cached", engine, response_cache={"ttl_s": 600}),
             purpose("several", sim("choices", {"text": "Yes.", "chunks": 2})),
         ),
         health_faults_max=10_000,
@@ -225,6 +226,22 @@ def test_a_stream_that_falls_silent_until_the_deadline(site: Site, vendor: Vendo
     outcome = checks.broken(site.caller, streamed, events, Governed.DEADLINE_EXPIRED, "streaming")
     assert outcome["attempts"][0]["estimated"] is True
     until(lambda: len(vendor.closed_at) > left)
+
+
+def test_a_stream_without_a_count_is_given_again_with_ours(site: Site, vendor: Vendor) -> None:
+    def told() -> Any:
+        with site.caller.stream("cached", headers=headers_of(key="uncounted"), **counted) as streamed:
+            events = [json.loads(event) for event in streamed.rest() if event.startswith("{")]
+            return streamed.response.headers, [event["usage"] for event in events if event.get("usage")][-1]
+
+    counted = {"stream_options": {"include_usage": True}}
+    vendor.replies[:] = [flow(text("Certainly."), END, DONE)]
+    (_, said), (again, repeated) = told(), told()
+    assert again["x-terraflow-idempotent-replay"] == "true"
+    assert repeated == said
+    assert 3 in said.values(), "ten characters, four a token"
+    with site.caller.stream("cached", **counted) as streamed:
+        assert float(streamed.response.headers["x-terraflow-savings-usd"]) > 0
 
 
 # Callers that leave.

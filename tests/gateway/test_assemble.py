@@ -119,6 +119,14 @@ def test_what_was_written_is_counted_in_utf_8_wherever_it_stands() -> None:
     assert assembly.output_bytes == 6 + 1 + 2
 
 
+def test_what_comes_once_more_in_a_block_is_counted_once() -> None:
+    thought = {"index": 0, "type": "thinking", "thinking": "hm", "signature": "s"}
+    cited = {"index": 0, "type": "text", "text": "So.", "citations": []}
+    pieces = (delta(reasoning_content="hm"), delta(thinking_blocks=[thought]), delta(content="So."))
+    assembly = assembled([*pieces, delta(text_blocks=[cited])])
+    assert assembly.output_bytes == len("hm" + "s" + "So.")
+
+
 def test_beyond_the_bound_it_is_not_kept() -> None:
     assembly = assembled([delta(content="x" * (BYTES_MAX + 1)), delta(finish="stop")])
     assert assembly.answer() is None

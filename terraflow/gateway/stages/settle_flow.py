@@ -1,7 +1,8 @@
 """Step 18 for a stream that flowed: what its attempt came to, before the request is closed.
 
 1. The attempt is ended exactly once: answered, failed or abandoned.
-2. What a broken-off stream used is the provider's figure if it gave one, else our count, marked `estimated`.
+2. What a stream used is the provider's figure if it gave one, else our count, marked `estimated`; an answer that is
+   kept says the same.
 3. A stream that the provider broke off ends as a refusal, never as an answer.
 """
 
@@ -27,11 +28,11 @@ async def settle_flow(plane: Plane, x: Exchange, ending: Ending) -> None:
     """End the attempt behind the flow."""
     flow = x.flow
     assert flow is not None
-    ours = Usage.counted(flow.trial.request.input_bound, flow.assembly.output_bytes)
-    usage: Usage | None = flow.assembly.usage
+    came = flow.assembly
+    usage = came.usage = came.usage or Usage.counted(flow.trial.request.input_bound, came.output_bytes)
     if flow.failed is not None:
-        trial_failed(plane, x, flow.trial, flow.failed, usage or ours)
+        trial_failed(plane, x, flow.trial, flow.failed, usage)
     elif ending is not None:
-        trial_abandoned(plane, x, flow.trial, usage or ours)
+        trial_abandoned(plane, x, flow.trial, usage)
     else:
-        trial_answered(plane, x, flow.trial, usage or ours)
+        trial_answered(plane, x, flow.trial, usage)
