@@ -210,7 +210,9 @@ class Governed(_Code):
         "Send a new request if the answer is wanted after all; what was used until the cancellation is charged,"
         " or the worst case where nobody can know it.",
         note="A caller that left reads no response: the code is then in the evidence alone, with the detail"
-             " `caller_left`. A request that was cancelled by its id is answered with the detail `by_id`.",
+             " `caller_left`. A request that was cancelled by its id is answered with the detail `by_id`. An item of a"
+             " batch that waited when its batch or the plane stopped is recorded with the detail `batch_stopped`; its"
+             " batch says what became of it.",
     )
     CAPABILITY_NOT_IN_CONTRACT = _row(
         "CAPABILITY_NOT_IN_CONTRACT", 403, Kind.ROUTE_EXCLUSION, STOP, V0_1,

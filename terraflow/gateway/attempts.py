@@ -51,7 +51,7 @@ async def open_trial(
     plane: Plane, x: Exchange, route: PlannedRoute, why: Why, request: ModelRequest, worst_case: int
 ) -> Trial | Refuse | Rests:
     """Reserve (unless the intent already did), and take a slot within the deadline, if the capability may be called by
-    then."""
+    then. Raises Interrupted before anything is asked of it."""
     if x.attempts_opened or x.reservation is None:
         reservation = reservation_for(plane, x, route, worst_case)
         await settle_ended(plane, x)
@@ -79,6 +79,7 @@ async def open_trial(
             plane.capacity.give_back(capability.id)
             return Rests()
         plane.health.began(capability.id, now)
+    x.presence.asks()
     trial = Trial(route, why, request, plane.clock.monotonic())
     x.trial, x.held = trial, None
     return trial

@@ -117,8 +117,10 @@ class Exchange(msgspec.Struct, kw_only=True, eq=False):
         received_at: Instant,
         started: float,
         deadline_ms_max: int,
+        presence: Presence | None = None,
     ) -> Exchange:
-        """A request that has arrived, as `body`; it may take until its declared deadline, at most so long."""
+        """A request that has arrived, as `body`; it may take until its declared deadline, at most so long. `presence`
+        is given where somebody may end its waiting who does not know its id."""
         deadline_ms = min(declared.deadline_ms or deadline_ms_max, deadline_ms_max)
         return cls(
             request_id=request_id,
@@ -130,7 +132,7 @@ class Exchange(msgspec.Struct, kw_only=True, eq=False):
             received_at=received_at,
             started=started,
             deadline=started + deadline_ms / 1000,
-            presence=Presence((caller.tenant, caller.application)),
+            presence=presence or Presence((caller.tenant, caller.application)),
             request_sent=request,
         )
 

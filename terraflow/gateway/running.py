@@ -4,6 +4,7 @@
 2. A caller that leaves, or cancels, interrupts its request only where waiting is all it does: a durable write, once
    begun, is always seen through, so that what is recorded is what happened.
 3. What interrupted a request first is what it ends as.
+4. An item of a batch may also be asked to give way: that interrupts it only while no provider has been asked for it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,16 @@ class PlaneStops(Interrupted):
     """The plane stops, and the request has had its time."""
 
 
+class BatchStops(Interrupted):
+    """The item's batch takes nothing more, or the plane stops, and no provider had been asked."""
+
+
 # fmt: off
 INTERRUPTED: Mapping[type[Interrupted], Refuse] = {
     CallerLeft:    Refuse(reason=Governed.CANCELLED,      detail="caller_left"),
     CancelledById: Refuse(reason=Governed.CANCELLED,      detail="by_id"),
     PlaneStops:    Refuse(reason=Governed.INTERNAL_ERROR, detail="plane_stopped"),
+    BatchStops:    Refuse(reason=Governed.CANCELLED,      detail="batch_stopped"),
 }
 # fmt: on
 """What a request ends as that was interrupted."""
@@ -49,10 +55,11 @@ class Presence:
     plane's stopping with PlaneStops. `of` is the tenant and the application whose request it is.
     """
 
-    __slots__ = ("_interrupt", "_why", "of")
+    __slots__ = ("_asked", "_interrupt", "_why", "of")
 
     def __init__(self, of: tuple[str, str] | None = None) -> None:
         self.of = of
+        self._asked = False
         self._why: type[Interrupted] | None = None
         self._interrupt: asyncio.Task[object] | None = None
 
@@ -67,6 +74,18 @@ class Presence:
     def stop(self) -> None:
         """The plane stops: the same."""
         self._end(PlaneStops)
+
+    def give_way(self) -> None:
+        """An item's batch stops: the same, with BatchStops, unless a provider has been asked."""
+        if not self._asked:
+            self._end(BatchStops)
+
+    def asks(self) -> None:
+        """A provider is asked from here on, without a pause. Raises as a wait would at its start: what is interrupted
+        by then has asked nobody."""
+        if self._why is not None:
+            raise self._why
+        self._asked = True
 
     def _end(self, why: type[Interrupted]) -> None:
         if self._why is not None:

@@ -79,6 +79,15 @@ async def ended(plane: Inside, batch: Batch, caller: KeyHolder = ACME) -> Batch:
             await asyncio.sleep(0.01)
 
 
+async def all_begun(plane: Inside, items: int) -> None:
+    """Return when one item is with its provider, and so many are inside."""
+    async with asyncio.timeout(10):
+        while True:
+            if plane.upstream_calls and len(plane.parts.plane.running) == items:
+                return
+            await asyncio.sleep(0.005)
+
+
 async def results(plane: Inside, batch: Batch, *, completed: bool) -> list[dict[str, Any]]:
     store = plane.parts.batches._store
     found = await store.results(batch, completed=completed, after=-1, limit=1_000)
@@ -339,6 +348,49 @@ async def test_an_item_waits_for_its_slot_beyond_the_deadline_of_requests(tmp_pa
         assert (batch.completed, batch.failed, plane.upstream_calls) == (8, 0, 8)
 
 
+@pytest.mark.parametrize("door", [False, True], ids=["at the slot", "at the door"])
+@pytest.mark.parametrize("how", [BatchStatus.CANCELLED, BatchStatus.EXPIRED])
+async def test_items_that_wait_when_their_batch_stops_are_asked_of_nobody(
+    how: BatchStatus, door: bool, tmp_path: Path
+) -> None:
+    one_slot = {} if door else {"in_flight_max": 1}
+    slow = purpose("night", sim("a", {"latency_ms": 1_500}, **one_slot), priority=3)
+    async with plane_inside(tmp_path, bundle.document(slow), running_max=1 if door else 64) as plane:
+        desk = plane.parts.service.edge.desk
+        window_s = 1 if how is BatchStatus.EXPIRED else 600
+        lines = joined(line(f"{no}") for no in range(6))
+        batch = await desk.create(ACME, Declared(), Asked(window_s=window_s), lines)
+        assert isinstance(batch, Batch)
+        await all_begun(plane, 6)
+        if how is BatchStatus.CANCELLED:
+            await desk.cancel(ACME, batch.id)
+        batch = await ended(plane, batch)
+        assert (batch.status, batch.completed, batch.failed, plane.upstream_calls) == (how, 1, 5, 1)
+        errors = [each["error"]["code"] for each in await results(plane, batch, completed=False)]
+        assert errors == [f"batch_{how}"] * 5
+        gave_way = [
+            row
+            for (data,) in plane.folder.rows("SELECT data FROM leaf WHERE kind = 'outcome'")
+            if (row := json.loads(data))["reason_code"] == Governed.CANCELLED
+        ]
+        assert [(row["detail"], row.get("cost_micro_usd", 0), row.get("attempts", [])) for row in gave_way] == [
+            ("batch_stopped", 0, [])
+        ] * 5
+
+
+async def test_a_plane_that_stops_begins_no_item_that_waits(tmp_path: Path) -> None:
+    slow = purpose("night", sim("a", {"latency_ms": 200}, in_flight_max=1), priority=3)
+    async with plane_inside(tmp_path, bundle.document(slow)) as plane:
+        runner, store = plane.parts.batches, plane.parts.batches._store
+        batch = await begin(plane, ACME, *(line(f"{no}") for no in range(6)))
+        await all_begun(plane, 6)
+        runner.stop_taking()
+        await runner.drained(10)
+        assert plane.upstream_calls == 1
+        assert len(await store.queued_items(batch, 10)) == 5
+        assert len(await results(plane, batch, completed=True)) == 1
+
+
 async def test_an_item_pinned_to_a_capability_that_rests_waits_for_it(tmp_path: Path) -> None:
     night = purpose("night", sim("a"), sim("b"), priority=3)
     async with plane_inside(tmp_path, bundle.document(night)) as plane:
@@ -433,3 +485,6 @@ def test_what_may_run_later(code: Governed) -> None:
     assert not may_run_later(code, "plane_stopped", called=True)
     stopped = code in PASSING or code is Governed.INTERNAL_ERROR
     assert may_run_later(code, "plane_stopped", called=False) is stopped
+    gave_way = code in PASSING or code is Governed.CANCELLED
+    assert may_run_later(code, "batch_stopped", called=False) is gave_way
+    assert not may_run_later(code, "batch_stopped", called=True)

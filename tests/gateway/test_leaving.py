@@ -52,6 +52,28 @@ async def test_a_caller_that_leaves_while_its_key_is_claimed(
     assert inside.upstream_calls == (reason is Governed.PERMITTED)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+async def test_a_caller_that_leaves_while_the_intent_is_recorded_has_asked_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m")))) as inside:
+        store = inside.parts.store
+        real = type(store).begin
+        wire = MemoryWire("POST", b"/v1/chat/completions", inside.headers({}), _body(stream))
+
+        async def begin(self: Any, *given: Any) -> Any:
+            wire.leave()
+            return await real(self, *given)
+
+        monkeypatch.setattr(type(store), "begin", begin)
+        await inside.parts.service.handle(wire)
+        [(data,)] = inside.folder.rows("SELECT data FROM leaf WHERE kind = 'outcome'")
+        outcome = json.loads(data)
+        assert (outcome["reason_code"], outcome["detail"]) == (Governed.CANCELLED, "caller_left")
+        assert (inside.upstream_calls, outcome.get("attempts", []), inside.folder.money()) == (0, [], (0, 0))
+        assert inside.parts.plane.capacity._taken == {}
+
+
 def told_elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each request that leaves the door from now on was with a provider, by what the door is told."""
     elsewhere: list[float] = []

@@ -9,6 +9,7 @@ import pytest
 
 from terraflow.core.types import Instant
 from terraflow.gateway.batches.open_batches import Due, Open, OpenBatches
+from terraflow.gateway.running import Presence
 from terraflow.ports.batches import Batch, BatchStatus
 
 NOW, WALL, ENDS = 100.0, Instant(5), Instant(9)
@@ -47,7 +48,7 @@ def served(batches: OpenBatches) -> list[str]:
     """Whose items run next, until no place is free."""
     names: list[str] = []
     while (chosen := batches.next(NOW, WALL)) is not None:
-        chosen.live.add(f"req_{len(names)}")
+        chosen.live[f"req_{len(names)}"] = Presence()
         names.append(chosen.batch.id.removeprefix("batch_").replace("_", "/"))
     return names
 
@@ -56,16 +57,16 @@ def served(batches: OpenBatches) -> list[str]:
     ("changed", "due"),
     [
         ({}, Due.TAKE),
-        ({"live": {"req_1"}}, Due.TAKE),
+        ({"live": {"req_1": Presence()}}, Due.TAKE),
         ({"rest_until": NOW + 1}, Due.NOTHING),
         ({"rest_until": NOW}, Due.TAKE),
         ({"drained": True}, Due.END),
-        ({"drained": True, "live": {"req_1"}}, Due.NOTHING),
+        ({"drained": True, "live": {"req_1": Presence()}}, Due.NOTHING),
         ({"drained": True, "rest_until": NOW + 1}, Due.END),
         ({"batch": batch("a", "b", BatchStatus.CANCELLING)}, Due.END),
-        ({"batch": batch("a", "b", BatchStatus.CANCELLING), "live": {"req_1"}}, Due.NOTHING),
+        ({"batch": batch("a", "b", BatchStatus.CANCELLING), "live": {"req_1": Presence()}}, Due.NOTHING),
         ({"troubled": True}, Due.SETTLE),
-        ({"troubled": True, "live": {"req_1"}}, Due.SETTLE),
+        ({"troubled": True, "live": {"req_1": Presence()}}, Due.SETTLE),
         ({"troubled": True, "drained": True}, Due.SETTLE),
         ({"troubled": True, "rest_until": NOW + 1}, Due.NOTHING),
         ({"engaged": True, "troubled": True}, Due.NOTHING),
@@ -124,13 +125,13 @@ def test_an_item_costs_as_much_with_thousands_of_batches() -> None:
         for _ in range(200):
             running = next(each for each in batches.all() if each.live)
             began = time.perf_counter()
-            running.live.pop()
+            running.live.popitem()
             batches.freed(running)
             batches.look([running], NOW, WALL)
             chosen = batches.next(NOW, WALL)
             took.append(time.perf_counter() - began)
             assert chosen is not None
-            chosen.live.add("req")
+            chosen.live["req"] = Presence()
         return sorted(took)[len(took) // 2]
 
     few, many = (opened(8, *(f"{tenant}/{no}" for tenant in range(tenants) for no in range(8))) for tenants in (9, 900))

@@ -6,7 +6,7 @@
    outcome it has ended as the outcome says, with the stored answer if there was one; it never runs again.
 3. Nobody waits for it: it has the longest time that the plane gives, so that it can wait for a place among the others.
 4. A refusal that says what the plane lacks at the moment, before anything was called, is no result: the item may run
-   later. LATER lists these.
+   later. LATER lists these; an item that gave way (`running`, rule 4) is among them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from terraflow.gateway.mouths.mouth import Declaring, Mouth
 from terraflow.gateway.mouths.openai_chat import CHAT
 from terraflow.gateway.pipeline import govern
 from terraflow.gateway.plane import Plane
+from terraflow.gateway.running import INTERRUPTED, BatchStops, PlaneStops, Presence
 from terraflow.ports.batches import Batch, BatchItem
 from terraflow.ports.store import KeyHolder
 from terraflow.ports.upstream import ModelRequest
@@ -63,6 +64,7 @@ LATER = frozenset(
         Governed.EVIDENCE_UNAVAILABLE,
     )
 )
+_STOPPED = frozenset((ending.reason, ending.detail) for ending in (INTERRUPTED[PlaneStops], INTERRUPTED[BatchStops]))
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -97,8 +99,8 @@ def above_p3(bundle: Bundle, caller: KeyHolder, workload: str | None, model: str
     return None if found.workload.priority is Priority.P3 else Refuse(reason=ModelApi.BATCH_REQUIRES_P3)
 
 
-async def run(plane: Plane, batch: Batch, item: BatchItem) -> Result | Later:
-    """Run an item that was taken as `item.request_id`."""
+async def run(plane: Plane, batch: Batch, item: BatchItem, presence: Presence) -> Result | Later:
+    """Run an item that was taken as `item.request_id`; `presence` asks it to give way."""
     assert item.request_id is not None and item.data is not None
     mouth, given = ENDPOINTS[batch.endpoint], lines.given(item.data)
     caller = KeyHolder(batch.tenant, batch.application, batch.key_id)
@@ -125,6 +127,7 @@ async def run(plane: Plane, batch: Batch, item: BatchItem) -> Result | Later:
         received_at=plane.clock.now(),
         started=plane.clock.monotonic(),
         deadline_ms_max=plane.limits.deadline_ms_max,
+        presence=presence,
     )
     closed = await govern(plane, x)
     assert closed is not None
@@ -172,7 +175,7 @@ async def _parsed(plane: Plane, mouth: Mouth, body: bytes) -> ModelRequest | Ref
 
 def may_run_later(reason: Governed, detail: str, *, called: bool) -> bool:
     """Whether an item that ended so may run again (rule 4)."""
-    return not called and (reason in LATER or (reason is Governed.INTERNAL_ERROR and detail == "plane_stopped"))
+    return not called and (reason in LATER or (reason, detail) in _STOPPED)
 
 
 async def from_record(

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from terraflow.core.types import Instant
+from terraflow.gateway.running import Presence
 from terraflow.ports.batches import Batch, BatchStatus
 
 REST_MAX_S = 60.0
@@ -34,16 +35,16 @@ class Due(Enum):
 class Open:
     """A batch that has not ended, as this process runs it.
 
-    `live` are the requests that run for it, `taken` is the number of the item that was taken last. `troubled`: it is
-    not known how far it got. `drained`: no item was queued when one was asked for. `engaged`: it is being settled or
-    ended.
+    `live` are the requests that run for it, by their ids; `taken` is the number of the item that was taken last.
+    `troubled`: it is not known how far it got. `drained`: no item was queued when one was asked for. `engaged`: it is
+    being settled or ended.
     """
 
     __slots__ = ("batch", "drained", "engaged", "live", "pause_s", "rest_until", "taken", "takes", "troubled")
 
     def __init__(self, batch: Batch, *, troubled: bool) -> None:
         self.batch = batch
-        self.live: set[str] = set()
+        self.live: dict[str, Presence] = {}
         self.troubled = troubled
         self.drained = False
         self.engaged = False
@@ -58,14 +59,23 @@ class Open:
             self.pause_s = min(REST_MAX_S, max(asked_s, 2 * self.pause_s, 1.0))
             self.rest_until = now + self.pause_s
 
+    def give_way(self) -> None:
+        """What runs for it and has asked no provider stops."""
+        for presence in self.live.values():
+            presence.give_way()
+
+    def takes_more(self, wall: Instant) -> bool:
+        """Whether it is in progress, and in its time."""
+        return self.batch.status is BatchStatus.IN_PROGRESS and wall < self.batch.expires_at
+
     def due(self, now: float, wall: Instant) -> Due:
         """What it needs (rules 1 and 2)."""
         if self.engaged:
             return Due.NOTHING
-        rested, batch = now >= self.rest_until, self.batch
+        rested = now >= self.rest_until
         if self.troubled:
             return Due.SETTLE if rested else Due.NOTHING
-        if batch.status is BatchStatus.IN_PROGRESS and wall < batch.expires_at and not self.drained:
+        if self.takes_more(wall) and not self.drained:
             return Due.TAKE if rested else Due.NOTHING
         return Due.NOTHING if self.live else Due.END
 

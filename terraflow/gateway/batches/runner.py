@@ -5,9 +5,10 @@
    when the store was gone, what was taken is decided by the record (`item`, rule 2).
 3. A batch whose item may only run later rests; so does one whose store was gone. Items are taken round and round: one
    that may only run later lets those behind it go first.
-4. A batch that was cancelled, or whose time is over, takes nothing more. When its running items have ended the others
-   fail with a line that says so, and it has ended.
-5. `stop_taking` is the plane's stopping: what runs is brought to its end, and the next start goes on.
+4. A batch that was cancelled, or whose time is over, takes nothing more, and its items that wait, for a place or a
+   slot, are taken back. When those for which a provider was asked have ended, the others fail with a line that says so,
+   and it has ended.
+5. `stop_taking` is the plane's stopping: the same for every batch, but that the next start goes on with the others.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from terraflow.gateway.batches import lines
 from terraflow.gateway.batches.open_batches import Due, Open, OpenBatches
 from terraflow.gateway.faults import place_of
 from terraflow.gateway.plane import Plane
+from terraflow.gateway.running import Presence
 from terraflow.ports.batches import Batch, BatchItem, BatchStatus, BatchStore
 from terraflow.ports.store import StoreConflict, StoreUnavailable
 
@@ -88,8 +90,10 @@ class Runner:
             self._look_at(running)
 
     def stop_taking(self) -> None:
-        """Nothing more is taken from now on."""
+        """Nothing more is taken from now on, and what waits is taken back."""
         self._stopping = True
+        for running in self._open.all():
+            running.give_way()
 
     async def drained(self, timeout_s: float) -> None:
         """Return when no item runs any more, or the time is over; what still runs then is cut off, and left to the
@@ -128,12 +132,15 @@ class Runner:
         some, self._changed = list(self._changed), set()
         if now >= self._all_at:
             some, self._all_at = self._open.all(), now + LOOK_EVERY_S
+        for running in some:
+            if not running.takes_more(wall):
+                running.give_way()
         if not self._stopping:
             for running, due in self._open.look(some, now, wall):
                 self._spawn(self._settle(running) if due is Due.SETTLE else self._finish(running))
             while (chosen := self._open.next(now, wall)) is not None:
                 request_id = self._plane.ids.request_id()
-                chosen.live.add(request_id)
+                chosen.live[request_id] = Presence((chosen.batch.tenant, chosen.batch.application))
                 self._spawn(self._one(chosen, request_id))
         return self._all_at - now if len(self._open) else None
 
@@ -153,7 +160,7 @@ class Runner:
             running.troubled = True
             running.rest(self._plane.clock.monotonic())
         finally:
-            running.live.discard(request_id)
+            del running.live[request_id]
             self._open.freed(running)
             self._look_at(running)
 
@@ -167,7 +174,7 @@ class Runner:
         if taken.data is None:
             await self._end_item(batch, taken, items.Result(False, b""))
             return
-        found = await items.run(self._plane, batch, taken)
+        found = await items.run(self._plane, batch, taken, running.live[request_id])
         if isinstance(found, items.Later):
             await self._store.return_item(batch, taken.no, request_id)
             running.drained = False
