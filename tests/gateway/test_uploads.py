@@ -79,7 +79,11 @@ async def test_every_ending_gives_the_place_back(how: str) -> None:
     [hand] = await _hands(uploads, "a")
     if how == "waiting, and then its turn":
         hand.task.cancel()
-    if how != "waiting":
+    if how == "just placed":
+        first[0].done.set()
+        await asyncio.sleep(0)
+        assert hand.placed is None and not uploads._waiting, "its task has not come round to it"
+    elif how != "waiting":
         await first[0].end()
     if how == "inside":
         await asyncio.sleep(0)
