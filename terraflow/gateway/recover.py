@@ -41,7 +41,7 @@ _ANSWER_LOST = 200
 """The status a kept key is ended with when its request may have been answered: a replay then finds no content."""
 
 _AT_ONCE = 128
-"""Requests closed at a time: a batch of the store."""
+"""Requests closed at a time: what a transaction of the store takes."""
 
 REMEMBERED_MAX = 1_000
 """Requests that are remembered while the store is gone, at a few KB each; those that reserved money go first."""
