@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from terraflow.ports.upstream import Answer, Chunk, Usage
+from terraflow.ports.upstream import NOTHING_BESIDE, Answer, Chunk, Usage
 
 BYTES_MAX = 4 * 1024 * 1024
 """More than any model's longest answer; a stream beyond it is not kept for replay."""
@@ -19,13 +19,14 @@ BYTES_MAX = 4 * 1024 * 1024
 class Assembly:
     """What has come of an answer. `output_bytes` are the UTF-8 bytes of all that the model wrote."""
 
-    __slots__ = ("_choices", "_extras", "_keep", "_stop_sequence", "output_bytes", "usage")
+    __slots__ = ("_beside", "_choices", "_extras", "_keep", "_stop_sequence", "output_bytes", "usage")
 
     def __init__(self, *, keep: bool) -> None:
         self._keep = keep
         self._choices: dict[int, dict[str, Any]] = {}
         self._extras: dict[str, Any] = {}
         self._stop_sequence: str | None = None
+        self._beside = NOTHING_BESIDE
         self.output_bytes = 0
         self.usage: Usage | None = None
 
@@ -45,6 +46,8 @@ class Assembly:
             self._extras.update(chunk.extras)
         if chunk.stop_sequence is not None:
             self._stop_sequence = chunk.stop_sequence
+        if chunk.beside is not None:
+            self._beside = chunk.beside
 
     def _join(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         index = choice["index"]
@@ -81,7 +84,11 @@ class Assembly:
             for call in choice["message"].get("tool_calls") or ():
                 call.pop("index", None)
         return Answer(
-            choices=choices, usage=self.usage or Usage(), extras=self._extras, stop_sequence=self._stop_sequence
+            choices=choices,
+            usage=self.usage or Usage(),
+            extras=self._extras,
+            stop_sequence=self._stop_sequence,
+            beside=self._beside,
         )
 
 

@@ -177,6 +177,25 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     failed_replicas: tuple[str, ...] = ()
 
 
+class Beside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a vendor said of an answer for which its own shape alone has a place: shown by the mouth of that shape, and
+    never paid by.
+
+    `stop_reason` is Anthropic's word for a finish that OpenAI's words do not tell from another, `stop_details` its
+    facts about a refusal, `usage` what stands beside its counts when an answer begins; `prompt_tokens` and
+    `completion_tokens` are parts of OpenAI's counts that `Usage` does not tell apart, by OpenAI's names.
+    """
+
+    stop_reason: str | None = None
+    stop_details: dict[str, Any] | None = None
+    usage: dict[str, Any] = {}
+    prompt_tokens: dict[str, int] = {}
+    completion_tokens: dict[str, int] = {}
+
+
+NOTHING_BESIDE = Beside()
+
+
 class Answer(msgspec.Struct, kw_only=True):
     """A whole answer. `choices` are OpenAI chat choices: `index`, `message`, `finish_reason`, perhaps `logprobs`.
 
@@ -189,6 +208,7 @@ class Answer(msgspec.Struct, kw_only=True):
     usage: Usage
     extras: dict[str, Any] = {}
     stop_sequence: str | None = None
+    beside: Beside = NOTHING_BESIDE
 
 
 class Chunk(msgspec.Struct, kw_only=True):
@@ -196,7 +216,8 @@ class Chunk(msgspec.Struct, kw_only=True):
 
     The vendor's usage comes as a chunk with `usage` set and usually no choices; a later one replaces an earlier
     one. A stream whose vendor names no usage has none. `stop_sequence` comes with the finish reason. `begun` comes with
-    the first chunk, of a vendor that counts the input before it answers: to be shown, not to be paid by.
+    the first chunk, of a vendor that counts the input before it answers: to be shown, not to be paid by. A later
+    `beside` replaces an earlier one.
     """
 
     choices: list[dict[str, Any]]
@@ -204,6 +225,7 @@ class Chunk(msgspec.Struct, kw_only=True):
     extras: dict[str, Any] = {}
     stop_sequence: str | None = None
     begun: Usage | None = None
+    beside: Beside | None = None
 
 
 class Provider(Protocol):

@@ -86,6 +86,7 @@ def parse_answer(raw: bytes) -> Answer:
         usage=usage,
         extras=_extras(message.usage),
         stop_sequence=message.stop_sequence,
+        beside=wire.beside_of(message.usage, message),
     )
 
 
@@ -174,6 +175,7 @@ class EventTranslator:
                 self._extras = _extras(message.usage)
                 chunk = self._say({"role": "assistant", "content": ""})
                 chunk.begun = wire.usage_of(message.usage)
+                chunk.beside = wire.beside_of(message.usage, message)
                 return chunk
             case wire.MessageDelta(delta=ended, usage=usage):
                 return self._end(ended, usage)
@@ -272,6 +274,7 @@ class EventTranslator:
         chunk = self._say({} if order is None else {"block_order": order}, _finish(ended.stop_reason))
         chunk.stop_sequence = ended.stop_sequence
         chunk.usage = wire.usage_of(usage, self._begun)
+        chunk.beside = wire.beside_of(self._begun or usage, ended)
         return chunk
 
 

@@ -10,13 +10,13 @@ Source: the types of Anthropic's client library; "Streaming messages" and "Promp
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from terraflow.core.anthropic_words import TIERS_USED
-from terraflow.ports.upstream import Usage
+from terraflow.ports.upstream import Beside, Usage
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=4095)]
@@ -30,6 +30,8 @@ FINISHES = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
+OWN_FINISHES = frozenset({"model_context_window_exceeded"})
+"""Those that share OpenAI's word with a finish of another name."""
 SERVICE_TIERS = {said: used for used, said in TIERS_USED.items()}
 
 
@@ -116,6 +118,20 @@ class OutputDetails(msgspec.Struct):
     thinking_tokens: _Tokens | None = None
 
 
+class CacheCreation(msgspec.Struct, omit_defaults=True):
+    """What was written to the cache, by how long it lives."""
+
+    ephemeral_5m_input_tokens: _Tokens | None = None
+    ephemeral_1h_input_tokens: _Tokens | None = None
+
+
+class StopDetails(msgspec.Struct, tag_field="type", tag="refusal"):
+    """Why a model or its filter refused, in the API's words."""
+
+    category: _Word | None = None
+    explanation: str | None = None
+
+
 class WireUsage(msgspec.Struct):
     """Both of a message and of `message_delta`, whose counts are cumulative and may leave some out."""
 
@@ -125,6 +141,8 @@ class WireUsage(msgspec.Struct):
     cache_creation_input_tokens: _Tokens | None = None
     output_tokens_details: OutputDetails | None = None
     service_tier: _Word | None = None
+    cache_creation: CacheCreation | None = None
+    inference_geo: _Word | None = None
 
 
 class Message(msgspec.Struct, tag_field="type", tag="message"):
@@ -132,6 +150,7 @@ class Message(msgspec.Struct, tag_field="type", tag="message"):
     usage: WireUsage
     stop_reason: _Word | None = None
     stop_sequence: str | None = None
+    stop_details: StopDetails | None = None
 
 
 class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
@@ -155,6 +174,7 @@ class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
 class MessageDeltaBody(msgspec.Struct):
     stop_reason: _Word | None = None
     stop_sequence: str | None = None
+    stop_details: StopDetails | None = None
 
 
 class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
@@ -203,3 +223,15 @@ def usage_of(wire: WireUsage, begun: WireUsage | None = None) -> Usage | None:
         output=output - thought,
         reasoning=thought,
     )
+
+
+def beside_of(usage: WireUsage, ended: Message | MessageDeltaBody) -> Beside:
+    """What is said beside the counts of `usage`, which an answer begins with, and of how it ended."""
+    own = ended.stop_reason if ended.stop_reason in OWN_FINISHES else None
+    more: dict[str, Any] = {}
+    if usage.cache_creation is not None:
+        more["cache_creation"] = msgspec.to_builtins(usage.cache_creation)
+    if usage.inference_geo is not None:
+        more["inference_geo"] = usage.inference_geo
+    details = None if ended.stop_details is None else msgspec.to_builtins(ended.stop_details)
+    return Beside(stop_reason=own, stop_details=details, usage=more)

@@ -24,10 +24,10 @@ import msgspec
 from msgspec import Meta
 
 from terraflow.contracts.capability import Dialect
-from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure, Usage
+from terraflow.ports.upstream import NOTHING_BESIDE, Answer, Beside, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
 from terraflow.providers.openai_extensions import heard_names, without_extensions
-from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id
+from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id, renew
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -157,11 +157,16 @@ class _InputDetails(msgspec.Struct):
     cached_tokens: _Tokens | None = None
     cache_write_tokens: _Tokens | None = None
     audio_tokens: _Tokens | None = None
+    text_tokens: _Tokens | None = None
+    image_tokens: _Tokens | None = None
 
 
 class _OutputDetails(msgspec.Struct):
     reasoning_tokens: _Tokens | None = None
     audio_tokens: _Tokens | None = None
+    text_tokens: _Tokens | None = None
+    accepted_prediction_tokens: _Tokens | None = None
+    rejected_prediction_tokens: _Tokens | None = None
 
 
 class _Usage(msgspec.Struct):
@@ -202,6 +207,8 @@ _LEFT_BEHIND = {
     Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
     Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
 }
+_SHOWN_PROMPT = ("text_tokens", "image_tokens")
+_SHOWN_COMPLETION = ("text_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
 _WHOLE_EXTRAS = ("metadata", "moderation")
 _CALL_ID_MAX = 40
 _CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
@@ -268,11 +275,14 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
     if sorted(choice["index"] for choice in whole.choices) != [*range(call.request.choices)]:
         raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
     stopped: str | None = None
+    old = "functions" in call.request.document
     for choice in whole.choices:
         stopped = _stopped_by(choice) or stopped
-        choice["finish_reason"] = _finish(choice["finish_reason"])
+        choice["finish_reason"] = _finish(choice["finish_reason"], old)
         if choice["finish_reason"] is None:
             raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
+        if not old:
+            renew(choice["message"])  # type: ignore[arg-type]
         calls = choice["message"].get("tool_calls") or ()
         for called in calls:
             called["id"] = called.get("id") or new_call_id()
@@ -284,18 +294,20 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
         usage=usage,
         extras=_extras(whole) | {name: said for name in _WHOLE_EXTRAS if (said := getattr(whole, name)) is not None},
         stop_sequence=stopped,
+        beside=_beside(whole.usage) or NOTHING_BESIDE,
     )
 
 
 class ChunkParser:
     """The chunks of one stream, in order, and whether the stream was whole."""
 
-    __slots__ = ("_calls", "_done", "_extras", "_fingerprint", "_names", "_tier", "_unfinished")
+    __slots__ = ("_calls", "_done", "_extras", "_fingerprint", "_names", "_old", "_tier", "_unfinished")
 
     def __init__(self, call: Call) -> None:
         self._unfinished = set(range(call.request.choices))
         self._calls: CallIndices | None = None
         self._names = heard_names(call.request.document) if call.request.extended else {}
+        self._old = "functions" in call.request.document
         self._done = False
         self._fingerprint: str | None = None
         self._tier: str | None = None
@@ -327,6 +339,8 @@ class ChunkParser:
             if "stop_reason" in choice:
                 stopped = _stopped_by(choice)
             delta = choice.get("delta")
+            if delta is not None and "function_call" in delta and not self._old:
+                renew(delta, index=0)  # type: ignore[arg-type]
             if delta is None:
                 choice["delta"] = {}
             elif delta.get("tool_calls"):
@@ -335,7 +349,7 @@ class ChunkParser:
                 if self._names:
                     _hear(delta["tool_calls"] or (), self._names)
             said = choice.get("finish_reason")
-            choice["finish_reason"] = finish = None if said is None else _finish(said)
+            choice["finish_reason"] = finish = None if said is None else _finish(said, self._old)
             if finish is not None:
                 self._unfinished.discard(choice["index"])
             elif choice["index"] not in self._unfinished:
@@ -350,6 +364,7 @@ class ChunkParser:
             usage=usage,
             extras=extras,
             stop_sequence=stopped,
+            beside=_beside(piece.usage),
         )
 
     def _after_the_end(self, choice: _ChunkChoice) -> None:
@@ -373,14 +388,14 @@ def _stopped_by(choice: _Choice | _ChunkChoice) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _finish(said: str | None) -> str | None:
-    """OpenAI's word for a finish, None for one that is still to come. Raises ProviderFailure for no finish at
-    all."""
+def _finish(said: str | None, old: bool) -> str | None:
+    """OpenAI's word for a finish, None for one that is still to come; `old`: calls were asked for in their old form.
+    Raises ProviderFailure for no finish at all."""
     if said is None:
         return None
     if said not in _FINISHES:
         raise ProviderFailure(Failure.CUT_OFF, reached=True, status=200)
-    return _FINISHES[said]
+    return "tool_calls" if said == "function_call" and not old else _FINISHES[said]
 
 
 def _extras(wire: _Envelope) -> dict[str, Any]:
@@ -408,3 +423,17 @@ def _usage(wire: _Usage | None) -> Usage | None:
         reasoning=thought,
         audio_output=spoken,
     )
+
+
+def _beside(wire: _Usage | None) -> Beside | None:
+    """Counts that are shown alone: they are parts of others, and have no price of their own."""
+    if wire is None:
+        return None
+    return Beside(
+        prompt_tokens=_counts(wire.prompt_tokens_details, _SHOWN_PROMPT),
+        completion_tokens=_counts(wire.completion_tokens_details, _SHOWN_COMPLETION),
+    )
+
+
+def _counts(details: msgspec.Struct | None, names: Iterable[str]) -> dict[str, int]:
+    return {name: count for name in names if (count := getattr(details, name, None)) is not None}

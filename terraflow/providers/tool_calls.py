@@ -6,7 +6,9 @@
 2. An index that is free stays as it was said.
 3. A call's first piece has its id, and the id and the name are not said again: clients join whatever comes. A call
    whose first piece has none is given one, and one that comes late is not heard.
-4. A conversation may go on with another vendor than the one that gave its calls their ids. An id that the next one
+4. A call in the form from before there were tools has no id, which every other form needs: where the request named
+   no `functions`, it is told as the first of `tool_calls`.
+5. A conversation may go on with another vendor than the one that gave its calls their ids. An id that the next one
    refuses is told in another form, the call's and its result's alike.
 """
 
@@ -22,6 +24,14 @@ from typing import Any
 def new_call_id() -> str:
     """An id for a call that its vendor gave none, unlike every other of a conversation."""
     return f"call_{secrets.token_hex(12)}"
+
+
+def renew(said: dict[str, Any], **place: int) -> None:
+    """Rule 4, in place; `place` is the call's in a stream."""
+    called = said.pop("function_call", None)
+    if called is not None and not said.get("tool_calls"):
+        kind = {"type": "function"} if called.get("name") else {}
+        said["tool_calls"] = [{**place, **kind, "function": called}]
 
 
 def call_id_for(said: str, fits: re.Pattern[str]) -> str:

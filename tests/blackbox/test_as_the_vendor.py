@@ -29,9 +29,9 @@ SPENT: Json = {
     "output_tokens": 89,
 }
 SERVED: Json = {"cache_creation": CACHE, "service_tier": "standard", "inference_geo": "not_available"}
-UNSAID = {"id", "model", "terraflow", "created", "cache_creation", "inference_geo", "output_tokens_details"}
-UNSAID_COUNTS = {"accepted_prediction_tokens", "rejected_prediction_tokens", "text_tokens", "image_tokens"}
-"""What the plane says in its own way, and counts that it does not show."""
+REFUSED: Json = {"type": "refusal", "category": "cyber", "explanation": "Not this."}
+UNSAID = {"id", "model", "terraflow", "created", "output_tokens_details"}
+"""What the plane says in its own way."""
 
 
 def _use(name: str, **arguments: Any) -> Json:
@@ -77,6 +77,8 @@ MESSAGES: dict[str, tuple[list[Json], str, str | None]] = {
         None,
     ),
     "nothing": ([], "end_turn", None),
+    "no more window": ([{"type": "text", "text": "Grü"}], "model_context_window_exceeded", None),
+    "refused": ([{"type": "text", "text": "Gr"}], "refusal", None),
 }
 ASKED: Json = {
     "max_tokens": 100,
@@ -99,7 +101,11 @@ ASKED: Json = {
 def _message(name: str) -> Json:
     content, stop, sequence = MESSAGES[name]
     made: Json = {"id": "msg_01", "type": "message", "role": "assistant", "model": "m", "content": content}
-    return made | {"stop_reason": stop, "stop_sequence": sequence, "stop_details": None, "usage": SPENT | SERVED}
+    return made | {"stop_reason": stop, "stop_sequence": sequence, "usage": SPENT | SERVED} | _details(stop)
+
+
+def _details(stop: str) -> Json:
+    return {"stop_details": REFUSED if stop == "refusal" else None}
 
 
 def _deltas(made: Json) -> tuple[Json, list[Json]]:
@@ -121,7 +127,7 @@ def _deltas(made: Json) -> tuple[Json, list[Json]]:
 
 def _events(name: str) -> Reply:
     whole = _message(name)
-    begun = whole | {"content": [], "stop_reason": None, "stop_sequence": None}
+    begun = whole | {"content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
     begun["usage"] = begun["usage"] | {"output_tokens": 1}
     pieces = [event("message_start", message=begun), event("ping")]
     for at, made in enumerate(whole["content"]):
@@ -153,12 +159,19 @@ COUNTED: Json = {
     "prompt_tokens": 100,
     "completion_tokens": 40,
     "total_tokens": 140,
-    "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0, "cache_write_tokens": 8},
+    "prompt_tokens_details": {
+        "cached_tokens": 64,
+        "audio_tokens": 0,
+        "cache_write_tokens": 8,
+        "text_tokens": 90,
+        "image_tokens": 10,
+    },
     "completion_tokens_details": {
         "reasoning_tokens": 16,
         "audio_tokens": 0,
-        "accepted_prediction_tokens": 0,
-        "rejected_prediction_tokens": 0,
+        "accepted_prediction_tokens": 5,
+        "rejected_prediction_tokens": 3,
+        "text_tokens": 24,
     },
 }
 ABOUT: Json = {"service_tier": "default", "system_fingerprint": "fp_44709d6fcb"}
@@ -244,14 +257,16 @@ def site(launch_shared: Launch, claude: Vendor, engine: Vendor) -> Site:
 def _known(value: Any) -> Any:
     """Without what the plane says in its own way, and without what nobody said."""
     if isinstance(value, dict):
-        hidden = UNSAID | UNSAID_COUNTS
-        return {key: _known(inner) for key, inner in value.items() if key not in hidden and inner is not None}
+        return {key: _known(inner) for key, inner in value.items() if key not in UNSAID and inner is not None}
     return [_known(inner) for inner in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message(name: str, stream: bool, site: Site, claude: Vendor) -> None:
+    if name == "refused" and not stream:
+        _is_filtered(site, claude)
+        return
     claude.replies[:] = [_events(name) if stream else says(200, _message(name))]
     heard, began = [], []
     bases = (f"http://127.0.0.1:{claude.port}", site.plane.base_url.removesuffix("/v1"))
@@ -267,8 +282,19 @@ def test_a_message(name: str, stream: bool, site: Site, claude: Vendor) -> None:
                 told = client.messages.create(model="thinks", **ASKED)
         heard.append(_known(told.model_dump(mode="json", warnings=False)))
     assert heard[1] == heard[0]
-    assert heard[0]["usage"] == SPENT | {"service_tier": "standard"}
+    assert heard[0]["usage"] == SPENT | SERVED
     assert not stream or began[0] == began[1] == heard[0]["usage"] | {"output_tokens": 1}
+
+
+def _is_filtered(site: Site, claude: Vendor) -> None:
+    """A whole answer that its vendor's filter stopped is none."""
+    claude.replies[:] = [says(200, _message("refused"))]
+    base = site.plane.base_url.removesuffix("/v1")
+    with (
+        anthropic.Anthropic(base_url=base, api_key=site.caller.api_key, timeout=20, max_retries=0) as client,
+        pytest.raises(anthropic.BadRequestError, match="CONTENT_FILTERED"),
+    ):
+        client.messages.create(model="thinks", **ASKED)
 
 
 @pytest.mark.parametrize("name", COMPLETIONS)
@@ -312,7 +338,62 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("name", [name for name in MESSAGES if name not in ("cut", "citations")])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", [name for name in MESSAGES if name != "refused"])
+def test_a_message_again(name: str, stream: bool, site: Site, claude: Vendor) -> None:
+    claude.replies[:] = [_events(name) if stream else says(200, _message(name))]
+    heard = []
+    base = site.plane.base_url.removesuffix("/v1")
+    for _ in range(2):
+        with anthropic.Anthropic(
+            base_url=base,
+            api_key=site.caller.api_key,
+            timeout=20,
+            max_retries=0,
+            default_headers={"Idempotency-Key": f"again {name} {stream}"},
+        ) as client:
+            if stream:
+                with client.messages.stream(model="thinks", **ASKED) as streamed:
+                    told: anthropic.types.Message = streamed.get_final_message()
+            else:
+                told = client.messages.create(model="thinks", **ASKED)
+        heard.append(_known(told.model_dump(mode="json", warnings=False)))
+        claude.replies[:] = [says(500, {})]
+    assert heard[1] == heard[0]
+
+
+@pytest.mark.parametrize("name", [name for name in COMPLETIONS if name != "cut"])
+def test_a_streamed_completion_again(name: str, site: Site, engine: Vendor) -> None:
+    engine.replies[:] = [_chunks(name, counted=True)]
+    heard = []
+    for _ in range(2):
+        with (
+            openai.OpenAI(
+                base_url=site.plane.base_url,
+                api_key=site.caller.api_key,
+                timeout=20,
+                max_retries=0,
+                default_headers={"Idempotency-Key": f"again {name}"},
+            ) as client,
+            client.chat.completions.stream(
+                model="talks",
+                messages=[{"role": "user", "content": "Hi"}],
+                n=len(COMPLETIONS[name]),
+                stream_options={"include_usage": True},
+            ) as streamed,
+        ):
+            told = streamed.get_final_completion()
+        heard.append(_known(told.model_dump(mode="json", warnings=False)))
+        engine.replies[:] = [says(500, {})]
+    assert heard[1] == heard[0]
+    assert heard[0]["usage"] == COUNTED
+
+
+UNCHATTED = ("cut", "no more window", "refused", "citations")
+"""Answers for which OpenAI's helper raises, and those to what chat has no words to ask for."""
+
+
+@pytest.mark.parametrize("name", [name for name in MESSAGES if name not in UNCHATTED])
 def test_a_message_through_chat(name: str, site: Site, claude: Vendor) -> None:
     tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
     asked: Any = {"model": "thinks", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}

@@ -153,8 +153,16 @@ class OutputTokensDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tr
     thinking_tokens: Tokens
 
 
+class CacheCreation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What was written to Anthropic's cache, by how long it lives."""
+
+    ephemeral_5m_input_tokens: Tokens | UnsetType = UNSET
+    ephemeral_1h_input_tokens: Tokens | UnsetType = UNSET
+
+
 class MessageUsage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Tokens, as Anthropic counts them, and the service tier, if the vendor named one."""
+    """Tokens, as Anthropic counts them, and the service tier, if the vendor named one. What Anthropic's API says beside
+    them is there if it answered."""
 
     input_tokens: Tokens
     cache_creation_input_tokens: Tokens
@@ -162,6 +170,16 @@ class MessageUsage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     output_tokens: Tokens
     output_tokens_details: OutputTokensDetails
     service_tier: str | UnsetType = UNSET
+    cache_creation: CacheCreation | UnsetType = UNSET
+    inference_geo: str | UnsetType = UNSET
+
+
+class StopDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Why Anthropic's API refused, in its own words."""
+
+    type: Literal["refusal"]
+    category: str | None
+    explanation: str | None
 
 
 class MessageAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -174,6 +192,7 @@ class MessageAnswer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     content: list[dict[str, Any]]
     stop_reason: str
     stop_sequence: str | None
+    stop_details: StopDetails | UnsetType = UNSET
     usage: MessageUsage
     terraflow: Decision
 

@@ -25,7 +25,7 @@ import msgspec
 
 from terraflow.core.block_order import in_order, texts_of
 from terraflow.gateway.mouths.messages_render import message_id, stop_of, tier_of, usage_object
-from terraflow.ports.upstream import Chunk, ModelRequest, Usage
+from terraflow.ports.upstream import NOTHING_BESIDE, Chunk, ModelRequest, Usage
 
 Json = dict[str, Any]
 _Step = tuple[Callable[[Json], None], Json]
@@ -91,11 +91,14 @@ class EventWriter:
         self._refused = False
         self._finish: str | None = None
         self._stop_sequence: str | None = None
+        self._beside = NOTHING_BESIDE
         self._out: list[bytes] = []
 
     def event(self, chunk: Chunk) -> bytes:
         """The events of a chunk, empty when it holds nothing that may go yet."""
         out = self._out = []
+        if chunk.beside is not None:
+            self._beside = chunk.beside
         if not self._started:
             self._start(chunk.extras, chunk.begun or Usage())
         for choice in chunk.choices:
@@ -115,7 +118,9 @@ class EventWriter:
         if not self._started:
             self._start({}, Usage())
         self._flush(everything=True)
-        ended = stop_of(self._finish, self._stop_sequence, refused=self._refused, called=bool(self._calls))
+        ended = stop_of(
+            self._finish, self._stop_sequence, self._beside, refused=self._refused, called=bool(self._calls)
+        )
         self._say("message_delta", {"delta": ended, "usage": usage_object(usage)})
         self._say("message_stop", {})
         return b"".join(self._out)
@@ -130,7 +135,7 @@ class EventWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": usage_object(begun) | tier_of(extras),
+            "usage": usage_object(begun) | tier_of(extras) | self._beside.usage,
         }
         self._say("message_start", {"message": message})
         self._out.append(_PING)
@@ -157,8 +162,6 @@ class EventWriter:
         if refusal := delta.get("refusal"):
             self._refused = True
             self._piece(self._last("text"), {"type": "text_delta", "text": refusal})
-        if called := delta.get("function_call"):
-            self._call({"index": 0, "id": "toolu_0", "function": called})
         for call in delta.get("tool_calls") or ():
             self._call(call)
 

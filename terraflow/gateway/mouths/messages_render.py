@@ -3,7 +3,9 @@
 1. Thinking comes first, then text, then tool calls in their order, unless the answer says otherwise
    (`core.block_order`). Thinking without a signature (another vendor's) has
    an empty one. A refusal's words are text, and the stop reason says that it is one.
-2. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
+2. What Anthropic's API says beside its counts, and of how the answer ended, is shown as it came; another vendor's
+   answer has none of it.
+3. `usage.input_tokens` leaves out what was read from or written to a cache, which stands beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from terraflow.core.anthropic_words import TIERS_USED
 from terraflow.core.block_order import in_order, texts_of
 from terraflow.gateway.exchange import Closed
 from terraflow.gateway.mouths.errors import terraflow_object
-from terraflow.ports.upstream import Usage
+from terraflow.ports.upstream import Beside, Usage
 
 Json = dict[str, Any]
 
@@ -28,7 +30,6 @@ STOP_REASONS = {
     "stop":           "end_turn",
     "length":         "max_tokens",
     "tool_calls":     "tool_use",
-    "function_call":  "tool_use",
     "content_filter": "refusal",
 }
 # fmt: on
@@ -50,9 +51,9 @@ def usage_object(usage: Usage) -> Json:
     }
 
 
-def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool, called: bool) -> Json:
-    """Anthropic's words for how an answer ended. OpenAI's finish of a call that the caller had asked for by its tool's
-    name is `stop`, and so is that of some engines for every call."""
+def stop_of(finish: str | None, stop_sequence: str | None, beside: Beside, *, refused: bool, called: bool) -> Json:
+    """Anthropic's words for how an answer ended: its own, where it said one. OpenAI's finish of a call that the caller
+    had asked for by its tool's name is `stop`, and so is that of some engines for every call."""
     reason = STOP_REASONS.get(finish or "", "end_turn")
     if refused:
         reason = "refusal"
@@ -60,7 +61,9 @@ def stop_of(finish: str | None, stop_sequence: str | None, *, refused: bool, cal
         reason = "stop_sequence"
     elif finish == "stop" and called:
         reason = "tool_use"
-    return {"stop_reason": reason, "stop_sequence": stop_sequence if reason == "stop_sequence" else None}
+    reason = beside.stop_reason or reason
+    ended = {"stop_reason": reason, "stop_sequence": stop_sequence if reason == "stop_sequence" else None}
+    return ended if beside.stop_details is None else ended | {"stop_details": beside.stop_details}
 
 
 def tier_of(extras: Json) -> Json:
@@ -85,10 +88,11 @@ def render(closed: Closed, _created: int) -> bytes:
             **stop_of(
                 choice["finish_reason"],
                 answer.stop_sequence,
+                answer.beside,
                 refused=bool(message.get("refusal")),
-                called=bool(message.get("tool_calls") or message.get("function_call")),
+                called=bool(message.get("tool_calls")),
             ),
-            "usage": usage_object(answer.usage) | tier_of(answer.extras),
+            "usage": usage_object(answer.usage) | tier_of(answer.extras) | answer.beside.usage,
             "terraflow": terraflow_object(closed),
         }
     )
@@ -107,11 +111,7 @@ def content_of(message: Json) -> list[Json]:
         texts = [{"type": "text", "text": text} for text in texts_of(order, message.get("content") or "")]
     if message.get("refusal"):
         texts.append({"type": "text", "text": message["refusal"]})
-    calls: list[Json] = []
-    called = message.get("function_call")
-    if called is not None:
-        calls.append(_called("toolu_0", called))
-    calls += [
+    calls = [
         _called(call["id"], call.get("function") or call.get("custom") or {})
         for call in message.get("tool_calls") or ()
     ]

@@ -20,7 +20,7 @@ from terraflow.gateway.mouths.attachments import attachments_of
 from terraflow.gateway.mouths.chat_shape import ChatBody, CustomTool, check, chosen_names
 from terraflow.gateway.mouths.errors import openai_error, terraflow_object
 from terraflow.gateway.mouths.mouth import Mouth
-from terraflow.ports.upstream import Answer, Chunk, ModelRequest, Usage
+from terraflow.ports.upstream import NOTHING_BESIDE, Answer, Beside, Chunk, ModelRequest, Usage
 
 _TAKEN_OUT = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens")
 
@@ -78,8 +78,9 @@ def _output_schema(document: dict[str, Any]) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else {}
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Usage as OpenAI's clients read it: cached and audio tokens are part of their totals."""
+def usage_object(usage: Usage, beside: Beside) -> dict[str, Any]:
+    """Usage as OpenAI's clients read it: cached and audio tokens are part of their totals. Parts that OpenAI alone
+    counts are shown where it did."""
     return {
         "prompt_tokens": usage.input_total,
         "completion_tokens": usage.output_total,
@@ -88,8 +89,13 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "cached_tokens": usage.cached_input,
             "cache_write_tokens": usage.cache_write,
             "audio_tokens": usage.audio_input,
+            **beside.prompt_tokens,
         },
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_output},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning,
+            "audio_tokens": usage.audio_output,
+            **beside.completion_tokens,
+        },
     }
 
 
@@ -104,7 +110,7 @@ def render(closed: Closed, created: int) -> bytes:
             "created": created,
             "model": closed.capability,
             "choices": [_spoken(choice) for choice in answer.choices],
-            "usage": usage_object(answer.usage),
+            "usage": usage_object(answer.usage, answer.beside),
             **answer.extras,
             "terraflow": terraflow_object(closed),
         }
@@ -131,10 +137,13 @@ class ChunkWriter:
         }
         self._include_usage = request.include_usage
         self._extras: dict[str, Any] = {}
+        self._beside = NOTHING_BESIDE
         self._begun: set[int] = set()
 
     def event(self, chunk: Chunk) -> bytes:
         """One event, empty when the chunk holds nothing for the caller (usage that nobody asked for)."""
+        if chunk.beside is not None:
+            self._beside = chunk.beside
         if not chunk.choices:
             return b""
         choices = [c if c["index"] in self._begun else self._opened(c) for c in chunk.choices]
@@ -156,7 +165,7 @@ class ChunkWriter:
         what stands beside the choices from the last chunk that there is."""
         if not self._include_usage:
             return b"data: [DONE]\n\n"
-        body = {**self._envelope, **self._extras, "choices": [], "usage": usage_object(usage)}
+        body = {**self._envelope, **self._extras, "choices": [], "usage": usage_object(usage, self._beside)}
         return b"data: " + _encode(body) + b"\n\ndata: [DONE]\n\n"
 
 
@@ -176,7 +185,7 @@ def whole_as_chunks(answer: Answer) -> list[Chunk]:
         opened: dict[str, Any] = {"index": choice["index"], "delta": delta, "finish_reason": None}
         if choice.get("logprobs") is not None:
             opened["logprobs"] = choice["logprobs"]
-        chunks.append(Chunk(choices=[opened], extras=answer.extras, begun=begun))
+        chunks.append(Chunk(choices=[opened], extras=answer.extras, begun=begun, beside=answer.beside))
         begun = None
     ended = [{"index": c["index"], "delta": {}, "finish_reason": c["finish_reason"]} for c in answer.choices]
     chunks.append(Chunk(choices=ended, extras=answer.extras, stop_sequence=answer.stop_sequence))

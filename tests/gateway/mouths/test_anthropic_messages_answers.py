@@ -159,10 +159,6 @@ TEXT = {"type": "text", "text": "so"}
     [
         ({"content": None}, []),
         ({"content": ""}, []),
-        (
-            {"content": None, "function_call": {"name": "f", "arguments": '{"a":1}'}},
-            [{"type": "tool_use", "id": "toolu_0", "name": "f", "input": {"a": 1}}],
-        ),
         ({"refusal": "no"}, [{"type": "text", "text": "no"}]),
         ({"reasoning_content": "hm", "content": "so"}, [{"type": "thinking", "thinking": "hm", "signature": ""}, TEXT]),
         ({"reasoning": "hm", "content": "so"}, [{"type": "thinking", "thinking": "hm", "signature": ""}, TEXT]),
