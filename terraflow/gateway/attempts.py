@@ -2,8 +2,9 @@
 
 1. Every attempt reserves its own worst case first; a refusal there ends the recovery.
 2. An attempt is opened once and ended once: answered, failed or abandoned. Ending it gives back its slot, tells the
-   capability's health, and decides what its reservation is posted at; the posting itself is made durable with the next
-   attempt's reservation or with the request's outcome, whichever comes first.
+   capability's health, and says how it ended, by which `spend.posting` decides what its reservation is posted at; the
+   posting itself is made durable with the next attempt's reservation or with the request's outcome, whichever comes
+   first.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from terraflow.evidence import record
 from terraflow.gateway.exchange import Exchange
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.pricing import cost_of
-from terraflow.gateway.recovery import RECOVERY, Charge
+from terraflow.gateway.recovery import RECOVERY
 from terraflow.gateway.trial import Rests, Trial, Why
 from terraflow.ports.store import NoRoom, Reservation, Settlement
 from terraflow.ports.upstream import Failure, ModelRequest, Placement, ProviderFailure, Usage
 from terraflow.spend.budgets import budget_lines
-from terraflow.spend.pricing import UnknownPrice
+from terraflow.spend.posting import End, posting
 
 TIME_SHARE = 0.75
 """A call that had a smaller part of the contract's deadline than this says nothing of its provider by not being
@@ -102,13 +103,13 @@ async def settle_ended(plane: Plane, x: Exchange) -> None:
 def trial_answered(plane: Plane, x: Exchange, trial: Trial, usage: Usage) -> None:
     """The provider answered and said, or we counted, what it used."""
     plane.health.succeeded(trial.route.capability.id, trial.started, plane.clock.monotonic())
-    _ended(plane, x, trial, None, usage)
+    _ended(plane, x, trial, End.ANSWERED, None, usage)
     x.usage = usage
 
 
 def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailure, counted: Usage | None) -> None:
-    """The provider's call failed. `counted` is our count of a partial answer, where there was one: it was used, so it
-    is posted, whatever ended it. A failure of one replica among several is not the capability's."""
+    """The provider's call failed. `counted` is what the vendor or we counted of a partial answer, where there was one.
+    A failure of one replica among several is not the capability's."""
     rule = RECOVERY[failed.failure]
     capability = trial.route.capability.id
     if failed.elsewhere:
@@ -121,11 +122,8 @@ def trial_failed(plane: Plane, x: Exchange, trial: Trial, failed: ProviderFailur
         plane.health.succeeded(capability, trial.started, plane.clock.monotonic())
     else:
         plane.health.abandoned(capability, trial.started)
-    usage = counted if failed.usage is None else failed.usage
-    if usage is None and failed.reached and rule.charge is Charge.COUNTED:
-        usage = Usage.counted(trial.request.input_bound, 0)
-    whole = failed.reached and usage is None and rule.charge is Charge.WORST_CASE
-    _ended(plane, x, trial, failed.failure, usage, whole=whole)
+    end = rule.end if failed.reached else End.UNREACHED
+    _ended(plane, x, trial, end, failed.failure.value, counted if failed.usage is None else failed.usage)
 
 
 def _asked_too_much(x: Exchange, trial: Trial, failure: Failure) -> bool:
@@ -142,48 +140,30 @@ def _asked_too_much(x: Exchange, trial: Trial, failure: Failure) -> bool:
 
 
 def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
-    """The call was broken off from our side (the caller left, the plane stops): the provider's or our count is posted,
-    the worst case where nobody can know."""
+    """The call was broken off from our side: the caller left, or the plane stops."""
     plane.health.abandoned(trial.route.capability.id, trial.started)
-    _ended(plane, x, trial, None, counted, whole=counted is None, result="broken_off")
+    _ended(plane, x, trial, End.BROKEN_OFF, "broken_off", counted)
 
 
-def _ended(
-    plane: Plane,
-    x: Exchange,
-    trial: Trial,
-    failure: Failure | None,
-    usage: Usage | None,
-    *,
-    whole: bool = False,
-    result: str | None = None,
-) -> None:
+def _ended(plane: Plane, x: Exchange, trial: Trial, end: End, failure: str | None, usage: Usage | None) -> None:
     capability, took_s = trial.route.capability.id, plane.clock.monotonic() - trial.started
     plane.capacity.give_back(capability)
     x.elsewhere_s += took_s
     x.trial = None
     reserved = x.reservation.amount if x.reservation is not None else 0
-    posted = reserved if whole else 0
-    if usage is not None:
-        try:
-            posted = cost_of(x.definition(capability), usage)
-        except UnknownPrice:
-            # The vendor counted a kind of token that nobody asked for and that has no price.
-            whole, posted = True, reserved
-        if usage.estimated:
-            # Our count is no bill: it is never posted above what the attempt could cost at worst.
-            posted = min(posted, reserved)
-    x.posting = posted or None
+    definition = x.definition(capability)
+    posted = posting(end, usage, Usage.counted(trial.request, 0), reserved, lambda used: cost_of(definition, used))
+    x.posting = posted.micro_usd or None
     x.attempts.append(
         record.Attempt(
             capability=capability,
             kind=trial.why.value,
-            failure=result if failure is None else failure.value,
+            failure=failure,
             latency_ms=int(took_s * 1000),
-            usage=None if usage is None else usage_row(usage),
-            cost_micro_usd=posted,
-            estimated=whole or (usage is not None and usage.estimated),
-            overrun=posted > reserved,
+            usage=None if posted.usage is None else usage_row(posted.usage),
+            cost_micro_usd=posted.micro_usd,
+            estimated=posted.estimated,
+            overrun=posted.overrun,
             placement=None if trial.placement is None else placement_row(trial.placement),
         )
     )

@@ -2,8 +2,8 @@
 
 1. Every member of `Failure` has a row (a test holds that).
 2. `blames_provider` says whether the failure counts against the capability's health.
-3. `charge` says what the attempt is posted at when the vendor named no usage: nothing where it did not work, what we
-   counted where it read the request or began to answer, the worst case where nobody can know.
+3. `end` says what the failure tells of what the provider did, where it was reached: by that `spend.posting` has what
+   the attempt is posted at.
 4. `ends_as` is the code of a request that this failure ends.
 5. A failure of one replica, while another of the same capability could take the call, is tried there at once: as often
    as there are tries where nothing was acted on, and like a retry where something was, so that a request that breaks
@@ -21,6 +21,7 @@ import msgspec
 
 from terraflow.core.reasons import Governed
 from terraflow.ports.upstream import Failure, ProviderFailure
+from terraflow.spend.posting import End
 
 
 class Then(Enum):
@@ -31,20 +32,12 @@ class Then(Enum):
     REFUSE = auto()
 
 
-class Charge(Enum):
-    """What an attempt costs when the vendor did not say."""
-
-    NOTHING = auto()
-    COUNTED = auto()
-    WORST_CASE = auto()
-
-
 class Rule(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     then: Then
     blames_provider: bool
-    charge: Charge
+    end: End
     ends_as: Governed
 
 
@@ -52,19 +45,19 @@ _UNRECOVERED = Governed.PROVIDER_ERROR_UNRECOVERED
 
 # fmt: off
 RECOVERY: dict[Failure, Rule] = {
-    Failure.CONNECT:           Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.TIMEOUT:           Rule(Then.NEXT_ROUTE, True,  Charge.WORST_CASE, _UNRECOVERED),
-    Failure.CUT_OFF:           Rule(Then.RETRY,      True,  Charge.WORST_CASE, _UNRECOVERED),
-    Failure.RATE_LIMITED:      Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.OVERLOADED:        Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.SERVER_ERROR:      Rule(Then.RETRY,      True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.AUTHENTICATION:    Rule(Then.NEXT_ROUTE, True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.MODEL_NOT_FOUND:   Rule(Then.NEXT_ROUTE, True,  Charge.NOTHING,    _UNRECOVERED),
-    Failure.MALFORMED:         Rule(Then.NEXT_ROUTE, True,  Charge.WORST_CASE, _UNRECOVERED),
-    Failure.REJECTED_CONTENT:  Rule(Then.REFUSE,     False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
-    Failure.MISMATCH:          Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    _UNRECOVERED),
-    Failure.UNSUPPORTED_FIELD: Rule(Then.NEXT_ROUTE, False, Charge.NOTHING,    Governed.PROVIDER_REJECTED_REQUEST),
-    Failure.CONTENT_FILTERED:  Rule(Then.REFUSE,     False, Charge.COUNTED,    Governed.CONTENT_FILTERED),
+    Failure.CONNECT:           Rule(Then.RETRY,      True,  End.UNDONE, _UNRECOVERED),
+    Failure.TIMEOUT:           Rule(Then.NEXT_ROUTE, True,  End.HIDDEN, _UNRECOVERED),
+    Failure.CUT_OFF:           Rule(Then.RETRY,      True,  End.HIDDEN, _UNRECOVERED),
+    Failure.RATE_LIMITED:      Rule(Then.RETRY,      True,  End.UNDONE, _UNRECOVERED),
+    Failure.OVERLOADED:        Rule(Then.RETRY,      True,  End.UNDONE, _UNRECOVERED),
+    Failure.SERVER_ERROR:      Rule(Then.RETRY,      True,  End.UNDONE, _UNRECOVERED),
+    Failure.AUTHENTICATION:    Rule(Then.NEXT_ROUTE, True,  End.UNDONE, _UNRECOVERED),
+    Failure.MODEL_NOT_FOUND:   Rule(Then.NEXT_ROUTE, True,  End.UNDONE, _UNRECOVERED),
+    Failure.MALFORMED:         Rule(Then.NEXT_ROUTE, True,  End.HIDDEN, _UNRECOVERED),
+    Failure.REJECTED_CONTENT:  Rule(Then.REFUSE,     False, End.UNDONE, Governed.PROVIDER_REJECTED_REQUEST),
+    Failure.MISMATCH:          Rule(Then.NEXT_ROUTE, False, End.UNDONE, _UNRECOVERED),
+    Failure.UNSUPPORTED_FIELD: Rule(Then.NEXT_ROUTE, False, End.UNDONE, Governed.PROVIDER_REJECTED_REQUEST),
+    Failure.CONTENT_FILTERED:  Rule(Then.REFUSE,     False, End.READ,   Governed.CONTENT_FILTERED),
 }
 # fmt: on
 

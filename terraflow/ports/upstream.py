@@ -67,10 +67,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     estimated: bool = False
 
     @classmethod
-    def counted(cls, input_bytes: int, output_bytes: int) -> Usage:
-        """Our own count, for a vendor that named none: four bytes a token, the usual mean of English text, rounded
-        up. Marked `estimated`."""
-        return cls(input=-(-input_bytes // 4), output=-(-output_bytes // 4), estimated=True)
+    def counted(cls, request: ModelRequest, output_bytes: int) -> Usage:
+        """Our own count, for a vendor that named none. Marked `estimated`."""
+        return cls(input=request.input_estimate, output=tokens_of(output_bytes), estimated=True)
 
     @property
     def input_total(self) -> int:
@@ -113,6 +112,17 @@ class ProviderFailure(Exception):
         self.elsewhere = False
 
 
+def tokens_of(text_bytes: int) -> int:
+    """About so many tokens: four bytes each, the usual mean of English text, rounded up."""
+    return -(-text_bytes // 4)
+
+
+def input_estimate(size_bytes: int, inline_bytes: int, attachment_tokens_max: int) -> int:
+    """About so many tokens of input: the text's, with the attachments' bounds for their bytes. Wherever an input is
+    estimated, this is the number."""
+    return tokens_of(size_bytes - inline_bytes) + attachment_tokens_max
+
+
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request in neutral form.
 
@@ -142,6 +152,11 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     def input_bound(self) -> int:
         """The most tokens that the input can be: a token a byte, with the attachments' own bounds for their bytes."""
         return self.size_bytes - self.inline_bytes + self.attachment_tokens_max
+
+    @property
+    def input_estimate(self) -> int:
+        """About so many tokens is the input; never more than `input_bound`."""
+        return input_estimate(self.size_bytes, self.inline_bytes, self.attachment_tokens_max)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from msgspec import Meta
 from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import NOTHING_BESIDE, Answer, Beside, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
+from terraflow.providers.incidental import UNSAID, known
 from terraflow.providers.openai_extensions import heard_names, without_extensions
 from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id, renew
 
@@ -180,14 +181,14 @@ class _Envelope(msgspec.Struct, kw_only=True):
     usage: _Usage | None = None
     system_fingerprint: _Word | None = None
     service_tier: _Word | None = None
-    moderation: _Moderation | None = None
+    moderation: msgspec.Raw = UNSAID
     # Nothing but null: an error beside the choices is no answer.
     error: None = None
 
 
 class _Whole(_Envelope, kw_only=True):
     choices: list[_Choice]
-    metadata: dict[str, str] | None = None
+    metadata: msgspec.Raw = UNSAID
 
 
 class _Piece(_Envelope, kw_only=True):
@@ -209,7 +210,9 @@ _LEFT_BEHIND = {
 }
 _SHOWN_PROMPT = ("text_tokens", "image_tokens")
 _SHOWN_COMPLETION = ("text_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
-_WHOLE_EXTRAS = ("metadata", "moderation")
+# A stored answer's, and what engines say of themselves there.
+_METADATA = msgspec.json.Decoder(dict[str, str] | None)
+_MODERATION = msgspec.json.Decoder(_Moderation | None)
 _CALL_ID_MAX = 40
 _CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -288,11 +291,11 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
             called["id"] = called.get("id") or new_call_id()
         if calls and call.request.extended:
             _hear(calls, heard_names(call.request.document))
-    usage = _usage(whole.usage) or Usage.counted(call.request.input_bound, len(raw))
+    usage = _usage(whole.usage) or Usage.counted(call.request, len(raw))
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
-        extras=_extras(whole) | {name: said for name in _WHOLE_EXTRAS if (said := getattr(whole, name)) is not None},
+        extras=_said({**_extras(whole), "metadata": known(whole.metadata, _METADATA)}),
         stop_sequence=stopped,
         beside=_beside(whole.usage) or NOTHING_BESIDE,
     )
@@ -358,11 +361,10 @@ class ChunkParser:
             self._fingerprint, self._tier = piece.system_fingerprint, piece.service_tier
             self._extras = _extras(piece)
         usage = _usage(piece.usage)
-        extras = self._extras if piece.moderation is None else {**self._extras, "moderation": piece.moderation}
         return Chunk(
             choices=piece.choices,  # type: ignore[arg-type]
             usage=usage,
-            extras=extras,
+            extras=self._extras if piece.moderation is UNSAID else _extras(piece),
             stop_sequence=stopped,
             beside=_beside(piece.usage),
         )
@@ -399,8 +401,12 @@ def _finish(said: str | None, old: bool) -> str | None:
 
 
 def _extras(wire: _Envelope) -> dict[str, Any]:
-    said = {"system_fingerprint": wire.system_fingerprint, "service_tier": wire.service_tier}
-    return {field: value for field, value in said.items() if value is not None}
+    about = {"system_fingerprint": wire.system_fingerprint, "service_tier": wire.service_tier}
+    return _said({**about, "moderation": known(wire.moderation, _MODERATION)})
+
+
+def _said(fields: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _usage(wire: _Usage | None) -> Usage | None:

@@ -182,7 +182,7 @@ def _count(act: Act, call: Call, text: str | None, tool_calls: tuple[SimulatedTo
 def _reported(play: _Play, call: Call) -> Usage:
     if play.act.usage_reported:
         return play.usage
-    return Usage.counted(call.request.size_bytes, len((play.text or "").encode()))
+    return Usage.counted(call.request, len((play.text or "").encode()))
 
 
 def _called(call: SimulatedToolCall, number: int) -> dict[str, Any]:

@@ -9,8 +9,10 @@ import pytest
 
 from terraflow.core.outcome import Refuse
 from terraflow.gateway.mouths.attachments import AUDIO_BYTES_PER_TOKEN, FILE_TOKENS_MAX, IMAGE_TOKENS_MAX
+from terraflow.gateway.mouths.messages_parse import count_tokens
+from terraflow.gateway.mouths.messages_parse import parse as parse_messages
 from terraflow.gateway.mouths.openai_chat import parse
-from terraflow.ports.upstream import ModelRequest
+from terraflow.ports.upstream import ModelRequest, Usage, tokens_of
 
 WAVE = {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "wav"}}
 
@@ -78,3 +80,30 @@ def test_what_has_no_price_or_no_shape_is_refused(body: dict[str, Any]) -> None:
 def test_thoughts_that_are_none_are_refused(blocks: Any) -> None:
     message = {"role": "assistant", "content": "a", "thinking_blocks": blocks}
     assert isinstance(parse(json.dumps({"messages": [message]}).encode()), Refuse)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "hello, " * 50},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 300_000}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
+    ],
+    ids=["text", "image", "document"],
+)
+def test_an_input_has_one_estimate_asked_beforehand_or_counted_afterwards(part: dict[str, Any]) -> None:
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    steered = body | {"model": "m", "max_tokens": 9}
+    request = parse_messages(json.dumps(steered).encode())
+    assert isinstance(request, ModelRequest), request
+    asked = count_tokens(json.dumps(body).encode())
+    assert isinstance(asked, int)
+    assert Usage.counted(request, 0).input == request.input_estimate <= request.input_bound
+    assert 0 < request.input_estimate - asked <= tokens_of(len(json.dumps(steered)) - len(json.dumps(body)))
+    assert request.input_estimate >= request.attachment_tokens_max, "a bound of tokens is no bytes"
+
+
+def test_an_estimate_is_four_bytes_a_token_and_an_attachments_whole_bound() -> None:
+    assert parsed("hello").input_estimate == -(-parsed("hello").size_bytes // 4)
+    remote = parsed(image("https://example.com/a.png"))
+    assert remote.input_estimate == -(-remote.size_bytes // 4) + IMAGE_TOKENS_MAX

@@ -15,7 +15,7 @@ from terraflow.core.outcome import Problem, Refuse, invalid_request
 from terraflow.core.strict_json import NODES_MAX, BadJson, parse_json
 from terraflow.gateway.mouths import messages_shape as shape
 from terraflow.gateway.mouths.messages_turns import Attached, assistant, marked, plain, texts, user
-from terraflow.ports.upstream import ModelRequest, Usage
+from terraflow.ports.upstream import ModelRequest, input_estimate
 
 Json = dict[str, Any]
 
@@ -64,13 +64,13 @@ def parse(raw: bytes, values_max: int = NODES_MAX) -> ModelRequest | Refuse:
 
 
 def count_tokens(raw: bytes, values_max: int = NODES_MAX) -> int | Refuse:
-    """An estimate of a body's input tokens: four bytes a token, and for attachments their bounds."""
+    """The estimate of a body's input tokens, the one by which a request is counted whose vendor names no usage."""
     read = _read(raw, values_max, shape.CountedBody)
     if isinstance(read, Problem):
         return invalid_request(read.field, read.rule)
     attached = Attached()
     _counted(*read, attached)
-    return Usage.counted(len(raw) - attached.inline_bytes, 0).input + attached.tokens
+    return input_estimate(len(raw), attached.inline_bytes, attached.tokens)
 
 
 _Tools = list[shape.CustomTool | shape.NamedTool]

@@ -29,7 +29,7 @@ async def settle_flow(plane: Plane, x: Exchange, ending: Ending) -> None:
     flow = x.flow
     assert flow is not None
     came = flow.assembly
-    usage = came.usage = came.usage or Usage.counted(flow.trial.request.input_bound, came.output_bytes)
+    usage = came.usage = came.usage or Usage.counted(flow.trial.request, came.output_bytes)
     if flow.failed is not None:
         trial_failed(plane, x, flow.trial, flow.failed, usage)
     elif ending is not None:
