@@ -41,7 +41,7 @@ class AnthropicProvider:
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
         body = _encode(translate_request(self._model, self._thinking, call, stream=False))
-        return parse_answer(await self._channel.fetch(body, call.timeout_s))
+        return await self._channel.answer(body, call.timeout_s, parse_answer)
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""

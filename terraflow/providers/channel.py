@@ -5,7 +5,10 @@
 2. A call that does not end well closes its connection at once; only a response that was read to its end gives its
    connection back.
 3. A body, a line, an event and a stream are bounded; beyond the bound the answer is MALFORMED.
-4. A compressed answer was not asked for and is MALFORMED. So is a JSON body where events were asked for, unless it is
+4. The last event of a stream may lack its blank line, as some engines leave it out behind `[DONE]`: it counts if it is
+   whole.
+5. A 200 that holds an error is obeyed in its `Retry-After`, too.
+6. A compressed answer was not asked for and is MALFORMED. So is a JSON body where events were asked for, unless it is
    an error: some endpoints refuse a stream with a 200.
 """
 
@@ -13,17 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from terraflow.ports.upstream import Failure, ProviderFailure
+from terraflow.ports.upstream import Answer, Failure, ProviderFailure
 from terraflow.providers.failures import NETWORK, Row, failure_of, failure_of_break, failure_of_success
 from terraflow.providers.outbound import Endpoint, abort
-from terraflow.providers.refusal import BODY_BYTES_MAX, parse_refusal
+from terraflow.providers.refusal import BODY_BYTES_MAX, parse_refusal, parse_retry_after_s
 from terraflow.providers.sse import EventParser, EventTooLarge
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
@@ -32,6 +36,7 @@ CONNECT_S_MAX = 5.0
 _LINGER_S = 1.0
 """How long a finished stream may take to end its response before its connection is given up."""
 _NO_CEILING = 1e9
+_END_MARK = b"[DONE]"
 
 
 class Channel:
@@ -51,15 +56,23 @@ class Channel:
         )
         self._table = table
 
-    async def fetch(self, body: bytes, timeout_s: float) -> bytes:
-        """The body of a success."""
-        return await _whole(await self._post(body, timeout_s, "application/json"), ANSWER_BYTES_MAX)
+    async def answer(self, body: bytes, timeout_s: float, parse: Callable[[bytes], Answer]) -> Answer:
+        """What `parse` makes of a success's body."""
+        response = await self._post(body, timeout_s, "application/json")
+        raw = await _whole(response, ANSWER_BYTES_MAX)
+        try:
+            return parse(raw)
+        except ProviderFailure as failed:
+            _told_to_wait(failed, response)
+            raise
 
     async def events(self, body: bytes, timeout_s: float) -> EventStream:
         """The events of a success, its first byte not yet read. The caller closes them."""
         response = await self._post(body, timeout_s, "text/event-stream")
         if response.content_type == "application/json":
-            raise failure_of_success(self._table, await _whole(response, BODY_BYTES_MAX))
+            failed = failure_of_success(self._table, await _whole(response, BODY_BYTES_MAX))
+            _told_to_wait(failed, response)
+            raise failed
         return EventStream(response, self._endpoint.lingering)
 
     async def answers(self, path: str, timeout_s: float) -> bool:
@@ -127,7 +140,8 @@ class EventStream:
         while True:
             received = await _piece(content)
             if not received:
-                return []
+                last = self._parser.rest()
+                return [last] if _is_whole(last) else []
             self._left -= len(received)
             if self._left < 0:
                 raise ProviderFailure(Failure.MALFORMED, reached=True, status=200)
@@ -163,6 +177,23 @@ class EventStream:
         """Close the connection at once, unless the answer is over."""
         if not self._whole:
             abort(self._response)
+
+
+def _told_to_wait(failed: ProviderFailure, response: aiohttp.ClientResponse) -> None:
+    """Rule 5, in place."""
+    if failed.retry_after_s is None:
+        failed.retry_after_s = parse_retry_after_s(response.headers, time.time())
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether an event's data can have no more behind it."""
+    if data == _END_MARK:
+        return True
+    try:
+        msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from terraflow.contracts.capability import DIALECTS, Capability, ProviderKind
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure
@@ -33,7 +34,7 @@ class OpenAiProvider:
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
         body = request_body(self._model, self._dialect, call, stream=False)
-        return parse_answer(await self._channel.fetch(body, call.timeout_s), call)
+        return await self._channel.answer(body, call.timeout_s, partial(parse_answer, call=call))
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""

@@ -6,7 +6,9 @@
 3. The cost is linear in the bytes, whatever they are: no byte is looked at again when the next read arrives.
 4. What may be held is bounded: more than `event_bytes_max` without an end of an event raises `EventTooLarge`,
    comments and unknown fields counted, so that a stream that never says anything ends too.
-5. A CR that ends a read is held until the next byte tells whether an LF follows.
+5. An event whose blank line is missing when the stream ends is none to the standard; `rest` gives its data to those who
+   can tell from it that it is whole.
+6. A CR that ends a read is held until the next byte tells whether an LF follows.
 """
 
 from __future__ import annotations
@@ -61,6 +63,15 @@ class EventParser:
         if self._idle_bytes + len(self._held) > self._limit:
             raise EventTooLarge
         return events
+
+    def rest(self) -> bytes:
+        """The data of the event that has begun and not ended, empty for none; nothing is held any more."""
+        if self._held:
+            self._events(bytes(self._held).rstrip(b"\r"))
+        data = b"\n".join(self._data)
+        self._held.clear()
+        self._data.clear()
+        return data
 
     def _without_cr(self, received: bytes) -> bytes:
         """The same lines, each ended by LF; a CR at the very end stays held."""

@@ -206,6 +206,20 @@ async def test_an_end_mark_without_an_end_of_the_response_is_enough():
         assert text_of(await collect(provider, call(stream=True))) == "hi"
 
 
+@pytest.mark.parametrize("ending", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]\r\n", b"data: [DONE]\r"])
+async def test_an_end_mark_without_a_blank_line_is_one_when_the_response_has_ended(ending: bytes):
+    async with facing(streams(*HELLO, piece({}, "stop") + ending)) as (provider, vendor):
+        for _ in range(2):
+            assert text_of(await collect(provider, call(stream=True))) == "hi"
+        assert vendor.connections == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_error_in_a_200_says_when_to_come_back(stream: bool):
+    failed = await failure(says(200, {"error": {"message": "x", "code": 429}}, "Retry-After: 7"), stream)
+    assert (failed.failure, failed.retry_after_s) == (Failure.RATE_LIMITED, 7)
+
+
 async def test_a_response_that_ends_a_little_after_its_end_mark_keeps_its_connection():
     async with facing(streams(WHOLE, 0.05)) as (provider, vendor):
         for _ in range(3):
@@ -245,6 +259,7 @@ HOSTILE_STREAMS: dict[str, tuple[Reply, Failure]] = {
     "dropped": (streams(*HELLO, end=False), Failure.CUT_OFF),
     "dropped in an event": (streams(*HELLO, b'data: {"choi', end=False), Failure.CUT_OFF),
     "ended in an event": (streams(*HELLO, b'data: {"choices": []}'), Failure.CUT_OFF),
+    "ended in an end mark": (streams(*HELLO, piece({}, "stop"), b"data: [DON"), Failure.CUT_OFF),
     "an unknown finish": (streams(*HELLO, piece({}, "abort"), DONE), Failure.CUT_OFF),
     "an error": (streams(*HELLO, _event(b'{"error": {"message": "x", "type": "server_error"}}')), Failure.SERVER_ERROR),
     "an error of rate": (streams(_event(b'{"error": {"message": "x", "code": 429}}')), Failure.RATE_LIMITED),
