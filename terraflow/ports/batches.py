@@ -146,6 +146,10 @@ class BatchStore(Protocol):
         """Let a batch in progress be finalizing; any other stays what it is."""
         ...
 
+    async def fail_batch(self, batch: Batch) -> None:
+        """Let a batch that was never whole be failed: it has not ended, but takes no item any more."""
+        ...
+
     async def end_batch(self, batch: Batch, status: BatchStatus, now: Instant, erase_at: Instant) -> None:
         """Its last status. Raises StoreConflict when it has ended."""
         ...

@@ -202,9 +202,11 @@ class Runner:
         # An item that fails from here on may not be among those that are looked at: it troubles the batch again.
         running.troubled = False
         try:
+            # What runs at this moment is ended by whoever runs it, also when that comes before its turn here.
+            live = set(running.live)
             left = False
             for item in await self._store.running_items(running.batch):
-                if item.request_id not in running.live:
+                if item.request_id not in live:
                     left = not await self._decide(running.batch, item) or left
             running.drained = False
             if left:
@@ -249,11 +251,9 @@ class Runner:
         try:
             status = await self._ends_as(running)
             if status is not None:
-                await self._end(running.batch, status)
                 if status is BatchStatus.FAILED:
-                    # Nobody will ever read them, and until they are gone they take room.
-                    while await self._store.drop_items(running.batch):
-                        pass
+                    await self._drop_items(running.batch)
+                await self._end(running.batch, status)
                 self._open.remove(running)
         except Exception as fault:
             self._failed(running, fault)
@@ -261,14 +261,21 @@ class Runner:
             running.engaged = False
             self._look_at(running)
 
+    async def _drop_items(self, batch: Batch) -> None:
+        """Nobody will ever read them, and until they are gone they take room. The next start sees to what is left of
+        them, since the batch has not ended by then."""
+        await self._store.fail_batch(batch)
+        while await self._store.drop_items(batch):
+            pass
+
     async def _ends_as(self, running: Open) -> BatchStatus | None:
         batch, now = running.batch, self._plane.clock.now()
-        if batch.status is BatchStatus.VALIDATING:
+        if batch.status in (BatchStatus.VALIDATING, BatchStatus.FAILED):
             return BatchStatus.FAILED
         unrun = bool(await self._store.queued_items(batch, 1))
         if batch.status is BatchStatus.CANCELLING:
             status = BatchStatus.CANCELLED
-        elif now >= batch.expires_at and (unrun or _began_late(batch)):
+        elif _began_late(batch) or (unrun and now >= batch.expires_at):
             status = BatchStatus.EXPIRED
         elif unrun:
             running.drained = False
@@ -311,5 +318,5 @@ class Runner:
 
 
 def _began_late(batch: Batch) -> bool:
-    """Whether its end was begun for its time being over, by a process that did not come to it."""
+    """Whether its end was begun for its time being over; it is come to, whatever the clock says since."""
     return batch.finalizing_at is not None and batch.finalizing_at >= batch.expires_at

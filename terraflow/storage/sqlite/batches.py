@@ -42,23 +42,24 @@ class SqliteBatches(BatchFiles):
     async def open_batch(self, batch: Batch, items: Sequence[bytes], room: Room) -> Batch | None:
         """See the port."""
         size = sum(map(len, items))
-        if not await self._committer.submit(partial(self._open, batch, len(items), size, room)):
-            return None
-        numbered = enumerate(items)
-        while some := _some(numbered):
-            rows = [
-                (batch.id, no, self._seal.sealed, self._seal.close(data, _bound("request", batch, no)))
-                for no, data in some
-            ]
-            await self._committer.submit(partial(self._database.many, "add_batch_item", rows))
+        with self._room.kept(batch.id):
+            if not await self._committer.submit(partial(self._open, batch, len(items), size, room)):
+                return None
+            numbered = enumerate(items)
+            while some := _some(numbered):
+                rows = [
+                    (batch.id, no, self._seal.sealed, self._seal.close(data, _bound("request", batch, no)))
+                    for no, data in some
+                ]
+                await self._committer.submit(partial(self._database.many, "add_batch_item", rows))
+                self._room.came(batch.id, sum(len(data) for _, data in some))
         await self._committer.submit(partial(self._run, "start_batch", (batch.created_at, batch.id)))
         (row,) = self._database.read("find_batch", (batch.id, batch.tenant, batch.application, batch.created_at))
         return self._batch(row)
 
     def _open(self, batch: Batch, total: int, size: int, room: Room) -> bool:
-        ((stored,),) = self._database.write("batch_bytes").fetchall()
         ((others,),) = self._database.write("count_open_batches", (batch.tenant,)).fetchall()
-        if stored + size > room.bytes_max or others >= room.open_max:
+        if others >= room.open_max or not self._room.take(batch.id, size, room.bytes_max):
             return False
         metadata = self._seal.close(batch.metadata, _bound("metadata", batch, 0)) if batch.metadata else b""
         types = ",".join(batch.sensitive_types)
@@ -92,6 +93,10 @@ class SqliteBatches(BatchFiles):
     async def finalize_batch(self, batch: Batch, now: Instant) -> None:
         """See the port."""
         await self._committer.submit(partial(self._run, "finalize_batch", (now, batch.id)))
+
+    async def fail_batch(self, batch: Batch) -> None:
+        """See the port."""
+        await self._committer.submit(partial(self._run, "fail_batch", (batch.id,)))
 
     async def end_batch(self, batch: Batch, status: BatchStatus, now: Instant, erase_at: Instant) -> None:
         """See the port."""

@@ -287,6 +287,9 @@ UPDATE batch SET status = 'cancelling', cancelling_at = ? WHERE id = ? AND statu
 -- name: finalize_batch
 UPDATE batch SET status = 'finalizing', finalizing_at = ? WHERE id = ? AND status = 'in_progress';
 
+-- name: fail_batch
+UPDATE batch SET status = 'failed' WHERE id = ? AND status IN ('validating', 'in_progress');
+
 -- name: end_batch
 UPDATE batch SET status = ?, ended_at = ?, erase_at = ? WHERE id = ? AND ended_at IS NULL;
 
