@@ -138,6 +138,35 @@ async def test_there_is_room_for_so_many_bytes_and_open_batches(store: SqliteSto
     assert total == stored
 
 
+async def test_what_is_handed_in_at_once_fits_in_together(store: SqliteStore) -> None:
+    size = 3 * PIECE_BYTES
+    room = Room(open_max=9, bytes_max=2 * size + PIECE_BYTES)
+
+    async def kept(no: int) -> bool:
+        return await store.batches.keep_file(file(f"file-{no}", size), b"x" * size, room.bytes_max)
+
+    async def made(no: int) -> bool:
+        items = [b"y" * PIECE_BYTES] * 3
+        return await store.batches.open_batch(batch(f"batch_{no}"), items, room) is not None
+
+    fitted = await asyncio.gather(kept(1), made(1), kept(2), made(2))
+    assert sum(fitted) == 2
+    ((stored,),) = store._database.read("batch_bytes")
+    assert 2 * size <= stored <= room.bytes_max
+    assert await store.batches.keep_file(file("small", 9), b"x" * 9, room.bytes_max), "nothing is on its way any more"
+
+
+async def test_what_never_came_takes_no_room(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreConflict("add_batch_file_part")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.batches, "_once", full)
+        with pytest.raises(StoreConflict):
+            await store.batches.keep_file(file(size=90), b"x" * 90, 100)
+    assert await store.batches.keep_file(file("file-2", 90), b"x" * 90, 100)
+
+
 async def test_a_batch_is_found_as_it_was_made(store: SqliteStore) -> None:
     made = await opened(store, *(b"item %d" % no for no in range(ITEMS_AT_ONCE * 2 + 5)))
     assert (made.status, made.total, made.in_progress_at) == (BatchStatus.IN_PROGRESS, ITEMS_AT_ONCE * 2 + 5, NOW)

@@ -10,6 +10,7 @@ import msgspec
 from terraflow.core.types import MICRO, Instant
 from terraflow.ports.batches import BatchFile
 from terraflow.ports.store import StoreConflict
+from terraflow.storage.sqlite.batch_room import BatchRoom
 from terraflow.storage.sqlite.committer import Committer
 from terraflow.storage.sqlite.connection import Database
 from terraflow.storage.sqlite.seal import Seal
@@ -31,18 +32,22 @@ class BatchFiles:
         self._committer = committer
         self._seal = seal
         self._erase = erase
+        self._room = BatchRoom(database)
 
     async def keep_file(self, file: BatchFile, data: bytes, bytes_max: int) -> bool:
         """See the port."""
         name = self._seal.close(file.name.encode(), _bound("name", file.tenant, file.id, 0))
         owner = (file.id, file.tenant, file.application)
         row = (*owner, self._seal.sealed, name, file.size_bytes, file.created_at, file.created_at + BEGUN_S * MICRO)
-        if not await self._committer.submit(partial(self._begin, row, len(data), bytes_max)):
-            return False
-        starts = range(0, len(data), PIECE_BYTES)
-        for no, start in enumerate(starts):
-            piece = self._seal.close(data[start : start + PIECE_BYTES], _bound("piece", file.tenant, file.id, no))
-            await self._committer.submit(partial(self._once, "add_batch_file_part", (no, piece, file.id)))
+        with self._room.kept(file.id):
+            if not await self._committer.submit(partial(self._begin, file.id, row, len(data), bytes_max)):
+                return False
+            starts = range(0, len(data), PIECE_BYTES)
+            for no, start in enumerate(starts):
+                piece = data[start : start + PIECE_BYTES]
+                closed = self._seal.close(piece, _bound("piece", file.tenant, file.id, no))
+                await self._committer.submit(partial(self._once, "add_batch_file_part", (no, closed, file.id)))
+                self._room.came(file.id, len(piece))
         whole = (file.expires_at, file.id, len(starts))
         await self._committer.submit(partial(self._once, "complete_batch_file", whole))
         return True
@@ -81,9 +86,8 @@ class BatchFiles:
             await self._erase()
         return bool(found)
 
-    def _begin(self, row: tuple[object, ...], size: int, bytes_max: int) -> bool:
-        ((total,),) = self._database.write("batch_bytes").fetchall()
-        if total + size > bytes_max:
+    def _begin(self, file_id: str, row: tuple[object, ...], size: int, bytes_max: int) -> bool:
+        if not self._room.take(file_id, size, bytes_max):
             return False
         self._database.write("add_batch_file", row)
         return True
