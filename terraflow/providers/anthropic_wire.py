@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from terraflow.core.anthropic_words import TIERS_USED
 from terraflow.ports.upstream import Beside, Usage
+from terraflow.providers.incidental import UNSAID, known
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=4095)]
@@ -132,6 +133,9 @@ class StopDetails(msgspec.Struct, tag_field="type", tag="refusal"):
     explanation: str | None = None
 
 
+_STOP_DETAILS = msgspec.json.Decoder(StopDetails | None)
+
+
 class WireUsage(msgspec.Struct):
     """Both of a message and of `message_delta`, whose counts are cumulative and may leave some out."""
 
@@ -150,7 +154,7 @@ class Message(msgspec.Struct, tag_field="type", tag="message"):
     usage: WireUsage
     stop_reason: _Word | None = None
     stop_sequence: str | None = None
-    stop_details: StopDetails | None = None
+    stop_details: msgspec.Raw = UNSAID
 
 
 class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
@@ -174,7 +178,7 @@ class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
 class MessageDeltaBody(msgspec.Struct):
     stop_reason: _Word | None = None
     stop_sequence: str | None = None
-    stop_details: StopDetails | None = None
+    stop_details: msgspec.Raw = UNSAID
 
 
 class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
@@ -233,5 +237,5 @@ def beside_of(usage: WireUsage, ended: Message | MessageDeltaBody) -> Beside:
         more["cache_creation"] = msgspec.to_builtins(usage.cache_creation)
     if usage.inference_geo is not None:
         more["inference_geo"] = usage.inference_geo
-    details = None if ended.stop_details is None else msgspec.to_builtins(ended.stop_details)
-    return Beside(stop_reason=own, stop_details=details, usage=more)
+    details = known(ended.stop_details, _STOP_DETAILS)
+    return Beside(stop_reason=own, stop_details=None if details is None else msgspec.to_builtins(details), usage=more)

@@ -295,7 +295,7 @@ def parse_answer(raw: bytes, call: Call) -> Answer:
     return Answer(
         choices=whole.choices,  # type: ignore[arg-type]
         usage=usage,
-        extras=_said({**_extras(whole), "metadata": known(whole.metadata, _METADATA)}),
+        extras=_moderated(_extras(whole), whole) | _said({"metadata": known(whole.metadata, _METADATA)}),
         stop_sequence=stopped,
         beside=_beside(whole.usage) or NOTHING_BESIDE,
     )
@@ -364,7 +364,7 @@ class ChunkParser:
         return Chunk(
             choices=piece.choices,  # type: ignore[arg-type]
             usage=usage,
-            extras=self._extras if piece.moderation is UNSAID else _extras(piece),
+            extras=_moderated(self._extras, piece),
             stop_sequence=stopped,
             beside=_beside(piece.usage),
         )
@@ -401,8 +401,13 @@ def _finish(said: str | None, old: bool) -> str | None:
 
 
 def _extras(wire: _Envelope) -> dict[str, Any]:
-    about = {"system_fingerprint": wire.system_fingerprint, "service_tier": wire.service_tier}
-    return _said({**about, "moderation": known(wire.moderation, _MODERATION)})
+    return _said({"system_fingerprint": wire.system_fingerprint, "service_tier": wire.service_tier})
+
+
+def _moderated(extras: dict[str, Any], wire: _Envelope) -> dict[str, Any]:
+    """The extras, with the moderation of an answer or of this piece of it."""
+    found = known(wire.moderation, _MODERATION)
+    return extras if found is None else {**extras, "moderation": found}
 
 
 def _said(fields: dict[str, Any]) -> dict[str, Any]:

@@ -285,6 +285,18 @@ HOSTILE: dict[str, tuple[list[bytes], Failure]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("said", [7, {"type": "another", "category": 1}, {"type": "refusal", "category": ["x"]}])
+async def test_details_of_a_stop_in_another_shape_are_left_out(said: Any):
+    whole = message({"type": "text", "text": "hi"}) | {"stop_details": said}
+    last = ev("message_delta", delta={"stop_reason": "end_turn", "stop_details": said}, usage={"output_tokens": 1})
+    async with facing(says(200, whole), streams(START, *HI, last, STOP)) as (provider, _):
+        answer = await provider.complete(call())
+        chunks = await collect(provider, call(stream=True))
+    assert answer.beside.stop_details is None
+    assert text_of(chunks) == "hi"
+    assert all(chunk.beside is None or chunk.beside.stop_details is None for chunk in chunks)
+
+
 async def test_a_200_that_holds_an_error_is_classed_by_it_where_a_stream_was_asked_for():
     async with facing(says(200, {"type": "error", "error": {"type": "overloaded_error"}})) as (provider, _):
         with pytest.raises(ProviderFailure) as caught:

@@ -166,6 +166,20 @@ async def test_an_answer_whose_tokens_are_not_counted_has_no_usage_of_the_vendor
     assert [chunk.usage for chunk in chunks if chunk.usage] == []
 
 
+@pytest.mark.parametrize(
+    ("metadata", "moderation"), [(7, 7), ("x", []), ({"version": 1}, {"input": 1}), ({"a": {}}, {"input": {"type": 1}})]
+)
+async def test_what_stands_beside_an_answer_in_another_shape_is_left_out(metadata: Any, moderation: Any):
+    """SGLang answers with metadata of its own."""
+    beside = {"metadata": metadata, "moderation": moderation}
+    stream = [event([{"index": 0, "delta": {"content": "x"}}], **beside), piece({}, "stop"), DONE]
+    async with facing(says(200, whole() | beside), streams(*stream)) as (provider, _):
+        answer = await provider.complete(call())
+        chunks = await collect(provider, call(stream=True))
+    assert answer.extras == {}
+    assert [chunk.extras for chunk in chunks] == [{}, {}]
+
+
 async def test_a_part_of_the_prompt_that_is_larger_than_the_prompt_is_no_count():
     body = whole()
     body["usage"] = {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 11}}
