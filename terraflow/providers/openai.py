@@ -9,7 +9,8 @@ from terraflow.contracts.capability import DIALECTS, Capability, ProviderKind
 from terraflow.ports.upstream import Answer, Call, Chunk, Failure, ProviderFailure
 from terraflow.providers.channel import Channel
 from terraflow.providers.failures import OPENAI
-from terraflow.providers.openai_wire import ChunkParser, parse_answer, request_body
+from terraflow.providers.openai_request import request_body
+from terraflow.providers.openai_wire import ChunkParser, parse_answer
 from terraflow.providers.outbound import Endpoint, Outbound
 
 DEFAULT_ENDPOINT = "https://api.openai.com/v1"

@@ -1,34 +1,25 @@
-"""OpenAI's chat completions on the wire: the body that is sent, and what may come back, typed.
+"""What may come back of OpenAI's chat completions, typed: a whole answer, and chunk by chunk.
 
-1. What is sent is the neutral document plus the model, the stream flags and the output limit. Unknown fields
-   travel: an engine takes them, OpenAI refuses them by name. `thinking_blocks` of an earlier answer are another
-   vendor's signed state and stay behind, with their places; so does `reasoning_content`, except for engines, whose
-   templates read it.
-   What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`). Calls' ids that are
-   longer than OpenAI takes, as engines make them, are told in another form.
-2. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
+1. Everything that comes back is typed here down to its leaves, so that nothing unforeseen, and nothing deeper than
    these types, travels on; a field that is not here is not passed on. Engines name the stop sequence that was met.
-3. A stream is whole when every choice has finished and `[DONE]` came; anything less is CUT_OFF.
-4. Cached, cache-written and audio tokens are inside `prompt_tokens`, reasoning and audio inside
+2. A stream is whole when every choice has finished and `[DONE]` came; anything less is CUT_OFF.
+3. Cached, cache-written and audio tokens are inside `prompt_tokens`, reasoning and audio inside
    `completion_tokens` (OpenAI's `CompletionUsage`); each token ends in one field of `Usage`.
-5. `max_completion_tokens` bounds the reasoning too, so a contract's reasoning budget needs no field here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import NOTHING_BESIDE, Answer, Beside, Call, Chunk, Failure, ProviderFailure, Usage
 from terraflow.providers.failures import OPENAI, failure_of_success
 from terraflow.providers.incidental import UNSAID, known
-from terraflow.providers.openai_extensions import heard_names, without_extensions
-from terraflow.providers.tool_calls import CallIndices, call_id_for, new_call_id, renew
+from terraflow.providers.openai_extensions import heard_names
+from terraflow.providers.tool_calls import CallIndices, new_call_id, renew
 
 _Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -195,27 +186,15 @@ class _Piece(_Envelope, kw_only=True):
     choices: list[_ChunkChoice]
 
 
-_encode = msgspec.json.Encoder().encode
 _decode_whole = msgspec.json.Decoder(_Whole).decode
 _decode_piece = msgspec.json.Decoder(_Piece).decode
 _BAD = (msgspec.DecodeError, RecursionError)
 
-_LIMIT_FIELD = {
-    Dialect.CURRENT: "max_completion_tokens",
-    Dialect.SELF_HOSTED: "max_tokens",
-}
-_LEFT_BEHIND = {
-    Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
-    Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
-}
 _SHOWN_PROMPT = ("text_tokens", "image_tokens")
 _SHOWN_COMPLETION = ("text_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
 # A stored answer's, and what engines say of themselves there.
 _METADATA = msgspec.json.Decoder(dict[str, str] | None)
 _MODERATION = msgspec.json.Decoder(_Moderation | None)
-_CALL_ID_MAX = 40
-_CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
-_STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 _FINISHES: dict[str, str | None] = {
     "stop": "stop",
@@ -232,39 +211,6 @@ _FINISHES: dict[str, str | None] = {
     "max_tokens": "length",
 }
 """OpenAI's words, and those of engines that keep their own; "abort" and whatever else is not a whole answer."""
-
-
-def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> bytes:
-    """The JSON that is sent for a call. `stream` is how the vendor is to answer, which is not always how the caller
-    asked: a stream that must be whole before it may go is called for whole."""
-    document = call.request.document
-    if call.request.extended:
-        document = without_extensions(document, dialect)
-    body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
-    messages = document["messages"]
-    left_behind = _LEFT_BEHIND[dialect]
-    if any(field in message for message in messages for field in left_behind):
-        messages = body["messages"] = [{k: v for k, v in m.items() if k not in left_behind} for m in messages]
-    if dialect is Dialect.CURRENT and any(_has_long_id(message) for message in messages):
-        body["messages"] = [_with_short_ids(message) for message in messages]
-    if stream:
-        body.update(_STREAM)
-    return _encode(body)
-
-
-def _has_long_id(message: dict[str, Any]) -> bool:
-    if message["role"] == "tool":
-        return len(message["tool_call_id"]) > _CALL_ID_MAX
-    return any(len(called["id"]) > _CALL_ID_MAX for called in message.get("tool_calls") or ())
-
-
-def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
-    if message["role"] == "tool":
-        return {**message, "tool_call_id": call_id_for(message["tool_call_id"], _CALL_ID)}
-    if not message.get("tool_calls"):
-        return message
-    calls = [{**called, "id": call_id_for(called["id"], _CALL_ID)} for called in message["tool_calls"]]
-    return {**message, "tool_calls": calls}
 
 
 def parse_answer(raw: bytes, call: Call) -> Answer:

@@ -11,7 +11,8 @@ import pytest
 
 from terraflow.contracts.capability import Dialect
 from terraflow.ports.upstream import Call, Failure, ProviderFailure
-from terraflow.providers.openai_wire import ChunkParser, parse_answer, request_body
+from terraflow.providers.openai_request import request_body
+from terraflow.providers.openai_wire import ChunkParser, parse_answer
 from tests.providers.sample import call
 
 Json = dict[str, Any]
