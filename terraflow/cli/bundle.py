@@ -1,5 +1,9 @@
 """`terraflow bundle`: write, sign, check, activate and show bundles. Exits with 1 for a bundle that is refused, 2 for
-what cannot be read or was asked wrongly."""
+what cannot be read or was asked wrongly.
+
+With `--json` a refusal is a verdict as a pass is, and goes to standard output. What keeps a command from a verdict goes
+to standard error, as everywhere.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +44,9 @@ def key(
     try:
         made = new_key(out)
     except FileExistsError:
-        _fail(f"{out} or {public_path(out)} exists: name a new file, keys are never overwritten", as_json)
+        _fail(f"{out} or {public_path(out)} exists: name a new file, keys are never overwritten")
     except OSError as error:
-        _fail(f"cannot write {out}: {error.strerror}", as_json)
+        _fail(f"cannot write {out}: {error.strerror}")
     public = public_path(out)
     said = {"private_key": str(out), "public_key": str(public), "key_id": key_id(made.public_key())}
     text = f"{out} signs bundles: keep it to yourself.\n{public} verifies them: give it to the planes."
@@ -63,20 +67,20 @@ def sign(
     from terraflow.contracts.source import parse_source
     from terraflow.contracts.verify import sign_bundle
 
-    raw = _read(source, as_json)
+    raw = _read(source)
     try:
         signing = read_private_key(key)
         document = parse_source(raw)
         envelope = sign_bundle(document, signing)
     except KeyUnusable as error:
-        _fail(f"{error}; `terraflow bundle key --out FILE` makes one", as_json)
+        _fail(f"{error}; `terraflow bundle key --out FILE` makes one")
     except BundleRejected as rejected:
         _reject(source, rejected, as_json)
     target = source.with_name(source.stem + SUFFIX) if out is None else out
     try:
         target.write_bytes(envelope)
     except OSError as error:
-        _fail(f"cannot write {target}: {error.strerror}", as_json)
+        _fail(f"cannot write {target}: {error.strerror}")
     said = {"file": str(target), "sequence": document.sequence, "notices": _listed(find_notices(document))}
     next_step = f"terraflow bundle activate {target} --data DIR"
     _print(said, f"signed sequence {document.sequence} into {target}. To put it in force:\n{next_step}", as_json)
@@ -101,8 +105,8 @@ def verify(
     from terraflow.core.signature import keyring
 
     if source == bool(key):
-        _fail("name the public key with --key, or say --source for a YAML source", as_json)
-    raw = _read(file, as_json)
+        _fail("name the public key with --key, or say --source for a YAML source")
+    raw = _read(file)
     now = SystemClock().now()
     try:
         if source:
@@ -115,7 +119,7 @@ def verify(
             envelope, keys = raw, keyring(read_public_key(path) for path in key or [])
         bundle = verify_bundle(envelope, keys, now)
     except KeyUnusable as error:
-        _fail(str(error), as_json)
+        _fail(str(error))
     except BundleRejected as rejected:
         _reject(file, rejected, as_json)
     what = "sound source" if source else "valid bundle"
@@ -142,16 +146,16 @@ def activate(
     from terraflow.storage.sqlite.schema import DatabaseUnusable
     from terraflow.storage.sqlite.tools import DatabaseMissing
 
-    raw = _read(file, as_json)
+    raw = _read(file)
     try:
         settings = load_settings(config, environment(), data_dir=data)
         bundle = put_in_force(settings, raw)
     except BundleRejected as rejected:
         _reject(file, rejected, as_json)
     except DatabaseMissing as error:
-        _fail(f"{error}: name the plane's data folder with --data", as_json)
+        _fail(f"{error}: name the plane's data folder with --data")
     except (BadSettings, CannotStart, DatabaseUnusable, KeyUnusable, StoreUnavailable) as error:
-        _fail(str(error), as_json)
+        _fail(str(error))
     notices = notices_here(bundle)
     _print({"activated": True, **_summary(bundle, notices)}, f"in force: {_line(bundle)}", as_json)
     _notice(notices, as_json)
@@ -167,7 +171,7 @@ def show(
     from terraflow.contracts.decode import BundleRejected
     from terraflow.contracts.verify import payload_of
 
-    raw = _read(file, as_json)
+    raw = _read(file)
     try:
         document = _document(raw)
         payload = payload_of(document)
@@ -191,11 +195,11 @@ def _document(raw: bytes) -> BundleDocument:
     return read_unverified(raw) if signed else parse_source(raw)
 
 
-def _read(file: Path, as_json: bool) -> bytes:
+def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        _fail(f"cannot read {file}: {error.strerror}", as_json)
+        _fail(f"cannot read {file}: {error.strerror}")
 
 
 def _summary(bundle: Bundle, notices: tuple[Problem, ...]) -> dict[str, Any]:
@@ -242,8 +246,5 @@ def _reject(file: Path, rejected: BundleRejected, as_json: bool) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _fail(said: str, as_json: bool) -> NoReturn:
-    if not as_json:
-        end("bundle", said, 2)
-    print(json.dumps({"error": said}, ensure_ascii=False))
-    raise typer.Exit(2)
+def _fail(said: str) -> NoReturn:
+    end("bundle", said, 2)

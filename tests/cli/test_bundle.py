@@ -51,7 +51,8 @@ def test_a_key_pair_is_made_once_and_the_private_half_is_the_owners(tmp_path: Pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert said["public_key"] == str(tmp_path / "signing.pub.pem")
     assert len(said["key_id"]) == 64
-    assert "never overwritten" in as_json("key", "--out", path, code=2)["error"]
+    again = terraflow("key", "--out", path, "--json", code=2)
+    assert "never overwritten" in again.stderr and again.stdout == ""
 
 
 def test_from_a_source_to_a_bundle_in_force(folder: Path, tmp_path: Path) -> None:

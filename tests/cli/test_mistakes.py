@@ -69,3 +69,31 @@ def test_a_folder_that_may_not_be_read_is_named(arguments: tuple[str, ...], tmp_
     assert done.exit_code == 1
     assert str(data) in done.stderr and "Permission denied" in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1
+
+
+UNANSWERED = (
+    ("bundle", "key", "--out", "{taken}"),
+    ("bundle", "sign", "{none}", "--key", "{none}"),
+    ("bundle", "verify", "{none}", "--source"),
+    ("bundle", "activate", "{none}", "--data", "{none}"),
+    ("bundle", "show", "{none}"),
+    ("verify", "{none}", "--key", "{none}"),
+    ("evidence", "export", "--tenant", "acme", "--out", "{none}/out", "--data", "{none}"),
+    ("hints", "replay", "{none}"),
+    ("reason", "NO_SUCH_CODE"),
+    *((*arguments, "--data", "{none}") for arguments in TOOLS),
+)
+
+
+@pytest.mark.parametrize("arguments", UNANSWERED, ids=" ".join)
+def test_what_cannot_be_answered_is_told_on_standard_error_with_json_too(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    places = {name: tmp_path / name for name in ("none", "out", "taken")}
+    places["taken"].touch()
+    asked = [argument.format(**places) for argument in arguments] + ["--json"]
+    done = CliRunner().invoke(application(asked), asked)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in (1, 2)
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"terraflow {arguments[0]}"), done.stderr

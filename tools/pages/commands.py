@@ -14,8 +14,9 @@ INTRODUCTION = """# Commands
 <!-- Generated from terraflow/cli/ by `make fix`. -->
 
 `make setup` leaves the command at `.venv/bin/terraflow`. A command that fails says why and what to do on standard
-error; with `--json` a verdict stands on standard output, and so does whatever `terraflow bundle` has to say. It exits
-with 2 when it was called wrongly, and with 1 when what was asked for did not hold or could not be done."""
+error, with `--json`, too; only a verdict, that something is refused or unsound, stands on standard output then, as a JSON
+object. It exits with 2 when it was called wrongly, and with 1 when what was asked for did not hold or could not be
+done."""
 
 _WIDTH = 100
 
