@@ -132,9 +132,11 @@ def _asked_too_much(x: Exchange, trial: Trial, failure: Failure) -> bool:
     capability's health is everybody's: no caller may spoil it, nor the plane's own queue."""
     assert x.resolution is not None
     if failure is Failure.TIMEOUT:
-        whole_s, chosen = x.resolution.workload.contract.deadline_ms / 1000, x.declared.deadline_ms
-        if chosen is not None and chosen < x.resolution.workload.contract.deadline_ms:
+        contracts_ms, chosen_ms = x.resolution.workload.contract.deadline_ms, x.declared.deadline_ms
+        if chosen_ms is not None and chosen_ms < contracts_ms:
             return True
+        # The plane may give less than the contract does.
+        whole_s = min(contracts_ms / 1000, x.deadline - x.started)
         return x.deadline - trial.started < whole_s * TIME_SHARE
     return failure is Failure.MALFORMED and x.request.choices > 1
 

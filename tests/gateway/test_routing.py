@@ -73,6 +73,14 @@ async def test_a_deadline_of_the_contract_does_blame_the_capability(tmp_path: Pa
         assert inside.parts.plane.health.recent_faults("m") == 1
 
 
+async def test_so_does_the_longest_time_that_the_plane_gives_where_the_contract_would_give_more(tmp_path: Path) -> None:
+    slow = purpose("w", sim("m", {"latency_ms": 600}), deadline_ms=1_000)
+    async with plane_inside(tmp_path / "data", document(slow), deadline_ms_max=200) as inside:
+        heard = await inside.chat(BODY)
+        assert heard.headers["x-terraflow-reason"] == Governed.DEADLINE_EXPIRED
+        assert inside.parts.plane.health.recent_faults("m") == 1
+
+
 async def once(true: Callable[[], object]) -> None:
     """Wait until it is so."""
     async with asyncio.timeout(10):
