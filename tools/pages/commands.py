@@ -14,7 +14,7 @@ INTRODUCTION = """# Commands
 <!-- Generated from terraflow/cli/ by `make fix`. -->
 
 `make setup` leaves the command at `.venv/bin/terraflow`. A command that fails says why and what to do on standard
-error, with `--json`, too; only a verdict, that something is refused or unsound, stands on standard output then, as a JSON
+error, with `--json`, too; only a verdict, that something is refused or unsound, stands on standard output then, as an
 object. It exits with 2 when it was called wrongly, and with 1 when what was asked for did not hold or could not be
 done."""
 
