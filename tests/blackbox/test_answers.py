@@ -305,3 +305,14 @@ def test_an_answer_whose_producer_is_no_longer_permitted_is_not_given(
     site.folder.activate(bundle.document(purpose("plain", engine | {"enabled": False}, sim("other"), **cache)))
     site.plane.wait_for("bundle 2 is in force")
     checks.answered(site.caller, site.caller.ask(), capability="other")
+
+
+def test_an_answer_that_is_given_again_counts_nothing(site: Site, vendor: Vendor) -> None:
+    used: Json = {"prompt_tokens": 10, "completion_tokens": 5}
+    used["prompt_tokens_details"] = {"cached_tokens": 3, "text_tokens": 9}
+    used["completion_tokens_details"] = {"reasoning_tokens": 1, "accepted_prediction_tokens": 2}
+    vendor.replies[:] = [answer(usage=used)]
+    first, hit = (site.caller.ask("cached", "counted once").json()["usage"] for _ in range(2))
+    assert first["completion_tokens_details"]["accepted_prediction_tokens"] == 2
+    counts = [hit.pop("prompt_tokens_details"), hit.pop("completion_tokens_details"), hit]
+    assert {count for part in counts for count in part.values()} == {0}

@@ -3,6 +3,7 @@
 1. The key is the tenant, the contract's id and version, what the request was classified and pinned as, and its
    canonical document with the length of the answer it asks for; nothing less than all of it.
 2. An answer is given only while the capability that produced it is still permitted to this request.
+3. It used nothing, and says so in every count.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ async def answer_from_cache(plane: Plane, x: Exchange) -> StepOutcome:
     baseline = x.bundle.capabilities[contract.baseline_capability or found.producer]
     with contextlib.suppress(UnknownPrice):
         x.savings = cost_of(baseline, answer.usage)
-    x.answer = msgspec.structs.replace(answer, usage=Usage())
+    beside = msgspec.structs.replace(answer.beside, usage={}, prompt_tokens={}, completion_tokens={})
+    x.answer = msgspec.structs.replace(answer, usage=Usage(), beside=beside)
     x.original_request_id = found.request_id
     x.capability = found.producer
     x.reasons.append(Governed.CACHE_HIT)
