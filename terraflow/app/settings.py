@@ -73,8 +73,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     doorstep_turn_max: Positive = 16
     """Requests that begin in one turn of the loop: at some 0.3 ms each, what is inside waits 5 ms for them."""
     doorstep_waiting_max: Positive = 1024
-    """Requests whose turn to begin has not come: what comes in a tenth of a second at 10 000 a second, which is how
-    long one waits for its turn at the most."""
+    """Requests whose turn to begin has not come: what comes in half a second at 2 000 a second, and nobody waits for
+    longer."""
     running_max: Positive = 256
     """Requests inside at once: with about a second each, more than two cores can serve."""
     waiting_max: Positive = 512
