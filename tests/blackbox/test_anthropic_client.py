@@ -212,7 +212,18 @@ def test_headers_of_the_plane(client: anthropic.Anthropic, checks: Checks) -> No
             model="any-name", max_tokens=50, messages=ASKED, extra_headers=headers
         )
         assert checks.raised(raw.http_response) is code
-        assert raw.parse().model == "three"
+        assert raw.headers["x-terraflow-capability"] == raw.parse().model == "three"
+
+
+def test_headers_of_every_request_and_what_the_plane_says_beside_an_answer_or_an_error(
+    client: anthropic.Anthropic,
+) -> None:
+    said = client.with_options(default_headers=headers_of("plain"))
+    assert _asked(said, "any-name").terraflow["reason_code"] == Governed.PERMITTED
+    with pytest.raises(anthropic.BadRequestError) as met:
+        _asked(client.with_options(default_headers=headers_of("keyed")), "any-name")
+    body: Any = met.value.body
+    assert body["terraflow"]["reason_code"] == Governed.IDEMPOTENCY_KEY_REQUIRED
 
 
 # Errors and retries: what would be asked in vain is asked once.

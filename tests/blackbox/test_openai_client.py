@@ -175,7 +175,16 @@ def test_headers_of_the_plane(client: openai.OpenAI, site: Site, checks: Checks)
     for code in (Governed.PERMITTED, Governed.IDEMPOTENCY_REPLAY):
         raw = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASKED, extra_headers=headers)
         assert checks.raised(raw.http_response) is code
-        assert raw.parse().model == "three"
+        assert raw.headers["x-terraflow-capability"] == raw.parse().model == "three"
+
+
+def test_headers_of_every_request_and_what_the_plane_says_beside_an_answer_or_an_error(client: openai.OpenAI) -> None:
+    said = client.with_options(default_headers=headers_of("plain"))
+    answered: Any = _asked(said, "gpt-4o")
+    assert answered.terraflow["reason_code"] == Governed.PERMITTED
+    with pytest.raises(openai.BadRequestError) as met:
+        _asked(client.with_options(default_headers=headers_of("keyed")), "gpt-4o")
+    assert met.value.response.json()["terraflow"]["reason_code"] == Governed.IDEMPOTENCY_KEY_REQUIRED
 
 
 # Errors and retries: what would be asked in vain is asked once.

@@ -39,7 +39,7 @@ def site(launch_shared: Launch, vendor: Vendor, tmp_path_factory: pytest.TempPat
     model = remote("engine", vendor.port)
     return launch_shared(
         bundle.document(
-            purpose("work", model, tools=["weather", "Total", "PartialTotal", "IterableTotal"]),
+            purpose("work", model, tools=["weather", "Total", "PartialTotal", "IterableTotal", "Mended"]),
             purpose("extract", model, output={"requested_schema": True}),
             purpose("night", model, priority=3),
             purpose("poor", model, tools=["Total"]),
@@ -117,7 +117,7 @@ def test_langchain(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
     assert asked.kinds == kinds
 
 
-@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTTst"), ("anthropic", "ptTTpt")])
+@pytest.mark.parametrize(("vendors", "kinds"), [("openai", "ptTTsttt"), ("anthropic", "ptTTpttt")])
 def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
     """Over Anthropic's client it asks for a schema in words."""
     parts = heard(python("through_instructor.py", vendors), site)
@@ -127,6 +127,7 @@ def test_instructor(vendors: str, kinds: str, site: Site, asked: Asked) -> None:
         "structuredStreamed": TOTAL,
         "several": [TOTAL, TOTAL],
         "structured": TOTAL,
+        "mended": TOTAL,
         "governed": "engine",
         "refused": REFUSED,
     }

@@ -2,6 +2,7 @@
 is asked.
 
 1. It calls the function that it is made to call, or the first one offered, and answers a tool's result in words.
+   `Mended` it calls as nobody can, until it is told so by the result of that call.
 2. A schema, also one in a system prompt, gets an object of it, anything else a word, which a stream says in two pieces.
 """
 
@@ -19,6 +20,7 @@ Json = dict[str, Any]
 SAID = ("Certain", "ly.")
 AFTER_TOOLS = ("Warm ", "there.")
 TOTAL: Json = {"total": 5, "items": ["a", "b"]}
+AMISS: dict[str, Json] = {"Mended": {"total": "a lot", "items": ["a", "b"]}}
 ARGUMENTS: dict[str, Json] = {"weather": {"city": "Pune"}, "IterableTotal": {"tasks": [TOTAL, TOTAL]}}
 
 
@@ -56,7 +58,9 @@ def _speaks(words: tuple[str, ...], body: Json) -> Reply:
 
 
 def _calls(name: str, body: Json) -> Reply:
-    arguments = json.dumps(ARGUMENTS.get(name, TOTAL))
+    told = any(message["role"] == "tool" for message in body["messages"])
+    known = ARGUMENTS if told else ARGUMENTS | AMISS
+    arguments = json.dumps(known.get(name, TOTAL))
     call: Json = {"id": "call_0", "type": "function", "function": {"name": name, "arguments": ""}}
     if not body.get("stream"):
         call["function"]["arguments"] = arguments

@@ -22,6 +22,10 @@ class Total(BaseModel):
     items: list[str]
 
 
+class Mended(Total):
+    """The same; the model gets it wrong the first time."""
+
+
 def client(mode: instructor.Mode) -> Any:
     """The client, which gets its objects in one of the ways that it knows."""
     if sys.argv[1] == "openai":
@@ -57,6 +61,12 @@ def several() -> Any:
     return [one.model_dump() for one in each(model="work", max_tokens=50, messages=ASKED, response_model=Total)]
 
 
+def mended() -> Any:
+    """An object that instructor asks for again: with the call, and as its result what was wrong with it."""
+    create = client(instructor.Mode.TOOLS).create
+    return create(model="work", max_tokens=50, messages=ASKED, response_model=Mended, max_retries=2).model_dump()
+
+
 def governed() -> Any:
     """What is said in the plane's headers, and what it says beside the answer."""
     both = client(instructor.Mode.TOOLS).create_with_completion
@@ -82,6 +92,7 @@ PARTS = {
     "structuredStreamed": streamed,
     "several": several,
     "structured": lambda: asked(instructor.Mode.JSON_SCHEMA, "extract"),
+    "mended": mended,
     "governed": governed,
     "refused": refused,
 }
