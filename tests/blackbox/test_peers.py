@@ -16,7 +16,7 @@ what, those without a file are here.
 | the order of /v1/messages' events, thinking blocks | test_messages, test_block_order, test_as_the_vendor |
 | the first delta lost | `test_the_first_and_the_last_delta_arrive` |
 | strict and json_schema dropped | `test_what_is_asked_arrives`, providers/test_anthropic_request |
-| a conversation breaks when another vendor goes on with it | test_block_order, test_openai, test_anthropic_request |
+| a conversation breaks where another vendor goes on | test_block_order, test_openai_calls, test_anthropic_turns |
 | fields lost on the way there | `test_what_is_asked_arrives` |
 | fields lost on the way back | test_as_the_vendor, `test_what_is_answered_…`, `test_a_refusal_of_…` |
 | usage shown to callers who did not ask | `test_usage_is_for_those_who_ask`, test_streams |
