@@ -12,8 +12,8 @@ is done) waits for all of it. So, of the requests whose key is known:
    oldest.
 3. While there is a line, and for `late_s` after a long turn, whoever would find no room at the door does not go there:
    it is sent away here, which costs a fifth, and holds up nobody.
-4. While the store is behind with what nobody waits for, nobody goes on: whoever is turned away later leaves a record
-   there.
+4. While the store is behind with what nobody waits for, nobody goes on, and who waits here is sent away: whoever is
+   turned away later leaves a record there.
 5. A shed here is before governance: a reply and a count, and no record. Its Retry-After is the door's where the door is
    full, else a second: who waited here was one turn among few.
 
@@ -189,10 +189,11 @@ class Doorstep:
             self._most = self._rule.turn_max
         self._begun, self._woken = self._woken, 0
         if self._lines.waiting:
-            going = self._lines.go_on(self._most, turn_s)
+            behind = self._behind()
+            going = self._lines.go_on(0 if behind else self._most, turn_s)
             self._woken = len(going)
             self._wake(going)
-            self._wake(self._lines.too_late(now))
+            self._wake(self._lines.too_late(math.inf if behind else now))
         if self._begun or self._woken or self._lines.waiting:
             self._arm()
 

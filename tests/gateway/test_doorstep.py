@@ -191,6 +191,16 @@ async def test_nobody_goes_on_while_the_store_is_behind() -> None:
     assert await doorstep.pass_over("a") is None
 
 
+async def test_nor_does_anybody_who_waited_by_then() -> None:
+    late = False
+    doorstep, _ = step(behind=lambda: late, turn_max=1)
+    asked = [asyncio.create_task(doorstep.pass_over(tenant)) for tenant in "aab"]
+    await asyncio.sleep(0)
+    late = True
+    assert await asyncio.wait_for(asyncio.gather(*asked), 5) == [None, 1, 1]
+    assert doorstep.waiting == 0
+
+
 async def long_turns(doorstep: Doorstep, clock: SetClock, seconds: float) -> None:
     """Keep the loop late, with one request of somebody's in each turn."""
     for _ in range(int(seconds / 0.02)):
