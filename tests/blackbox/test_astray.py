@@ -70,7 +70,6 @@ OF_OPENAI: list[tuple[str, Callable[[openai.OpenAI], Any], str]] = [
     ("/v1", lambda it: it.completions.create(model="plain", prompt="x"), "POST /v1/chat/completions"),
     ("/v1", lambda it: it.embeddings.create(model="plain", input="x"), "GET /openapi.json"),
     ("/v1", lambda it: it.images.generate(model="plain", prompt="x"), "GET /openapi.json"),
-    ("/v1", lambda it: it.files.list(), "Files are not listed"),
     ("/v1", lambda it: it.chat.completions.list(), "This path takes POST."),
     ("/v1", lambda it: it.chat.completions.retrieve("x"), "Answers are not kept"),
     ("/v1", lambda it: it.models.retrieve("two"), "GET /v1/models lists"),
@@ -131,12 +130,11 @@ def test_a_path_with_a_slash_behind_it(site: Site) -> None:
     assert refused.endswith("The path must have no slash at its end.")
 
 
-@pytest.mark.parametrize("row", ASTRAY, ids=lambda row: f"{row.method or 'any'} {row.path}")
+@pytest.mark.parametrize("row", ASTRAY, ids=lambda row: row.path)
 def test_a_row_is_met_and_stands_in_nobodys_way(row: Any) -> None:
-    method = row.method or "POST"
     below = row.path + "x" if row.path.endswith("/") else row.path
-    assert hint(method, below, below, ROUTES) == row.hint
-    assert (method, below) not in ROUTES
+    assert hint(below, below, ROUTES) == row.hint
+    assert all((method, below) not in ROUTES for method in ("GET", "POST", "DELETE"))
 
 
 def test_the_description_says_that_models_answer_either_vendors_client() -> None:

@@ -197,6 +197,40 @@ def test_batches_are_listed_newest_first_page_by_page(client: openai.OpenAI, sit
     assert every[:5] == ids[::-1] and len(every) == len(set(every))
 
 
+def test_files_are_listed_page_by_page(launch: Launch, tmp_path: Path, checks: Checks) -> None:
+    """Those that were uploaded and those of results, in the order in which they came to be."""
+    site = _alone(launch, tmp_path, bundle.document(purpose("night", sim("a"), **NIGHT)))
+    with openai.OpenAI(base_url=site.plane.base_url, api_key=site.caller.api_key, max_retries=0, timeout=20) as client:
+        assert client.files.list().data == []
+        uploaded = [
+            client.files.create(file=(f"asked {n}.jsonl", io.BytesIO(joined([line("a")]))), purpose="batch")
+            for n in range(3)
+        ]
+        mixed = [line("good"), line("bad", messages=7)]
+        batches = [ended(site.caller, made(site.caller, *mixed)) for _ in range(2)]
+        results = [client.files.retrieve(batch[f"{kind}_file_id"]) for batch in batches for kind in ("error", "output")]
+        oldest_first = [*uploaded, *results]
+        for order, expected in (("desc", oldest_first[::-1]), ("asc", oldest_first)):
+            for limit in (1, 2, 3, 10_000):
+                assert list(client.files.list(order=order, limit=limit)) == expected
+        first = client.files.list(limit=3)
+        assert (first.has_more, first.first_id, first.last_id) == (True, results[3].id, results[1].id)
+        assert list(client.files.list()) == oldest_first[::-1]
+        assert list(client.files.list(purpose="batch", limit=2)) == uploaded[::-1]
+        assert list(client.files.list(purpose="batch_output", limit=3)) == results[::-1]
+        assert list(client.files.list(purpose="vision")) == []
+        client.files.delete(uploaded[1].id)
+        assert list(client.files.list(purpose="batch", order="asc")) == [uploaded[0], uploaded[2]]
+        for after in (uploaded[1].id, "file-1", "batch_" + "0" * 32):
+            with pytest.raises(openai.NotFoundError):
+                client.files.list(after=after)
+    limits, orders = ("limit=0", "limit=10001", "limit=x"), ("order=up",)
+    unread = ("limit=1&limit=1", "after=", "before=x", "a%20=1")
+    for field, queries in {"limit": limits, "order": orders, "query": unread}.items():
+        for query in queries:
+            checks.ungoverned(site.caller.get(f"/files?{query}"), ModelApi.INVALID_REQUEST, field=field)
+
+
 # What is not accepted.
 
 

@@ -213,6 +213,8 @@ def test_batches_and_files(launch: Launch, tmp_path: Path, described: Json) -> N
         file = agrees(described, http.post(f"{base}/files", **form), "/v1/files")
         agrees(described, http.post(f"{base}/files", data={"purpose": "batch"}), "/v1/files")
         agrees(described, http.get(f"{base}/files/{file['id']}"), "/v1/files/{id}")
+        agrees(described, http.get(f"{base}/files?purpose=batch&limit=1"), "/v1/files")
+        agrees(described, http.get(f"{base}/files?order=up"), "/v1/files")
         content = http.get(f"{base}/files/{file['id']}/content")
         assert (
             content.headers["content-type"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from terraflow.core.types import MICRO, Instant
-from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room
+from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room, Window
 from terraflow.ports.store import Claimed, KeyOutcome, StoreConflict
 from terraflow.storage.sqlite.batch_files import BEGUN_S, PIECE_BYTES
 from terraflow.storage.sqlite.batches import ITEMS_AT_ONCE
@@ -84,6 +84,46 @@ async def test_a_file_is_its_applications_until_it_expires_or_is_dropped(store: 
     assert await store.batches.find_file("acme", "app", "file-1", NOW) is None
     assert await store.batches.read_piece(file(), 0) is None
     assert not await store.batches.drop_file("acme", "app", "file-1", NOW)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_an_applications_files_in_their_order_page_by_page(store: SqliteStore, newest_first: bool) -> None:
+    made = [file(f"file-{n}", created_at=Instant(NOW + n // 2)) for n in range(5)]
+    others = [file("file-x", tenant="globex"), file("file-y", application="other"), file("file-z", expires_at=NOW)]
+    for one in [*made, *others]:
+        assert await store.batches.keep_file(one, b"", 10_000_000)
+    found: list[BatchFile] = []
+    while True:
+        behind = (found[-1].created_at, found[-1].id) if found else None
+        window = Window(behind=behind, newest_first=newest_first, limit=2)
+        page = await store.batches.list_files("acme", "app", window, NOW)
+        if not page:
+            break
+        found += page
+    assert found == (made[::-1] if newest_first else made)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_batches_with_results_in_the_order_of_their_ends(store: SqliteStore, newest_first: bool) -> None:
+    names = ["batch_3", "batch_1", "batch_2"]
+    for number, name in enumerate(names):
+        made, request = await opened(store, b"a", name=name), request_id()
+        await store.batches.take_item(made, -1, request)
+        await store.batches.end_item(made, 0, request, completed=True, line=b"line", key="k" * 64, now=NOW)
+        await store.batches.end_batch(made, BatchStatus.COMPLETED, Instant(NOW + number), Instant(NOW + HOUR))
+    nothing = await opened(store, name="batch_nothing")
+    await store.batches.end_batch(nothing, BatchStatus.FAILED, NOW, Instant(NOW + HOUR))
+    await opened(store, b"a", name="batch_open")
+
+    async def listed(now: Instant = NOW, tenant: str = "acme", **changes: Any) -> list[str]:
+        chosen: dict[str, Any] = {"behind": None, "newest_first": newest_first, "limit": 9}
+        found = await store.batches.list_results(tenant, "app", Window(**chosen | changes), now)
+        return [one.id for one in found]
+
+    assert await listed() == (names[::-1] if newest_first else names)
+    assert await listed(behind=(Instant(NOW + 1), "batch_1"), limit=1) == ["batch_1"]
+    assert await listed(Instant(NOW + HOUR)) == []
+    assert await listed(tenant="globex") == []
 
 
 async def test_what_is_left_of_a_file_that_was_not_kept_to_its_end_goes_before_long(

@@ -24,7 +24,7 @@ from terraflow.gateway.exchange import Declared
 from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.turns import LONG_BYTES
-from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room
+from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room, Window
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 RETRY_S = 60
@@ -32,6 +32,8 @@ RETRY_S = 60
 PAGE = 16
 """Lines that are read at a time when results are sent."""
 OUTPUT, ERRORS = "-output", "-errors"
+UPLOADED, RESULTS = "batch", "batch_output"
+"""What a file is for, in OpenAI's words."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,11 @@ class ResultFile(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """Its id as a file."""
         return self.batch.id.replace("batch_", "file-") + (OUTPUT if self.completed else ERRORS)
+
+    @property
+    def created_at(self) -> Instant:
+        """When its batch ended."""
+        return self.batch.ended_at or self.batch.created_at
 
     @property
     def size_bytes(self) -> int:
@@ -108,13 +115,39 @@ class Batches:
     async def file(self, caller: KeyHolder, file_id: str) -> BatchFile | ResultFile | None:
         """A file by its id."""
         now = self._plane.clock.now()
-        named, dash, word = file_id.removeprefix("file-").partition("-")
+        _, dash, word = file_id.removeprefix("file-").partition("-")
         if not dash:
             return await self._store.find_file(caller.tenant, caller.application, file_id, now)
-        batch = await self._store.find_batch(caller.tenant, caller.application, "batch_" + named, now)
+        batch = await self._store.find_batch(caller.tenant, caller.application, _batch_id(file_id), now)
         if batch is None or file_id not in result_files(batch):
             return None
         return ResultFile(batch, dash + word == OUTPUT)
+
+    async def files(
+        self, caller: KeyHolder, after: str | None, limit: int, *, newest_first: bool, purpose: str | None
+    ) -> tuple[Sequence[BatchFile | ResultFile], bool] | Refuse:
+        """Files of a purpose, None for all, in the order of their creation, behind the one named `after`, and whether
+        there are more; NOT_FOUND."""
+        now, behind = self._plane.clock.now(), None
+        if after is not None:
+            file = await self.file(caller, after)
+            if file is None:
+                return Refuse(reason=ModelApi.NOT_FOUND)
+            behind = _place(file)
+        owner = (caller.tenant, caller.application)
+        found: list[BatchFile | ResultFile] = []
+        if purpose in (None, UPLOADED):
+            window = Window(behind=behind, newest_first=newest_first, limit=limit + 1)
+            found += await self._store.list_files(*owner, window, now)
+        if purpose in (None, RESULTS):
+            # A batch has up to two files: the one at whose file the page before ended may have another.
+            at = None if behind is None else (behind[0], _batch_id(behind[1]))
+            window = Window(behind=at, newest_first=newest_first, limit=limit + 2)
+            for batch in await self._store.list_results(*owner, window, now):
+                files = [ResultFile(batch, completed) for completed in (True, False)]
+                found += [file for file in files if file.lines and _is_behind(file, behind, newest_first)]
+        found.sort(key=_place, reverse=newest_first)
+        return found[:limit], len(found) > limit
 
     async def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
         """The bytes of a file, a piece at a time; the loop goes round between them. Raises Shortened, at the end."""
@@ -246,6 +279,21 @@ class Batches:
             # Also one that was so before: the store may have failed once it had taken that in.
             self.runner.changed(found)
         return found
+
+
+def _batch_id(file_id: str) -> str:
+    """The batch whose results have this id; of an uploaded file one at the same place in the order of ids."""
+    return "batch_" + file_id.removeprefix("file-").partition("-")[0]
+
+
+def _place(file: BatchFile | ResultFile) -> tuple[Instant, str]:
+    return file.created_at, file.id
+
+
+def _is_behind(file: ResultFile, place: tuple[Instant, str] | None, newest_first: bool) -> bool:
+    if place is None:
+        return True
+    return _place(file) < place if newest_first else _place(file) > place
 
 
 def no_room() -> Refuse:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from terraflow.core.outcome import Refuse, invalid_request
 from terraflow.core.reasons import Governed, ModelApi
 from terraflow.core.strict_json import BadJson, parse_json
 from terraflow.core.types import MICRO
-from terraflow.gateway.batches.desk import Asked, ResultFile, Shortened, no_room, result_files
+from terraflow.gateway.batches.desk import RESULTS, UPLOADED, Asked, ResultFile, Shortened, no_room, result_files
 from terraflow.gateway.batches.item import ENDPOINTS
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, Edge, read_body
@@ -29,6 +30,10 @@ FORM_BYTES = 16 * 1024
 """What a form has beside its file."""
 PAGE, PAGE_MAX = 20, 100
 """Batches of a page, where the query does not say how many, and at most."""
+FILES_ASKED_MAX = 10_000
+"""OpenAI's bound, and what its API gives where the query does not say how many."""
+FILES_PAGE_MAX = 1_000
+"""Files of a page at most, however many are asked for: clients ask for the next."""
 WINDOW = re.compile(r"([1-9][0-9]{0,4})([smh])")
 """A completion window: so many seconds, minutes or hours."""
 METADATA_PAIRS, METADATA_NAME, METADATA_VALUE = 16, 64, 512
@@ -42,7 +47,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _WINDOW_MAX_S = 86_400
 _FIELDS = frozenset(("input_file_id", "endpoint", "completion_window", "metadata"))
 _ID = re.compile(r"[a-z]{1,8}[_-][0-9a-f]{32}(?:-[a-z]{1,8})?")
-_QUERY = re.compile(r"(?P<name>limit|after)=(?P<value>[A-Za-z0-9_-]{1,64})")
+_QUERY = re.compile(r"(?P<name>[a-z]{1,16})=(?P<value>[A-Za-z0-9_-]{1,64})")
+_BATCHES_QUERY, _FILES_QUERY = ("limit", "after"), ("limit", "after", "order", "purpose")
+_ORDERS = {"asc": False, "desc": True}
+"""Whether the newest come first."""
 
 _METADATA_RULE = f"must be at most {METADATA_PAIRS} texts of {METADATA_VALUE} characters, by names of {METADATA_NAME}"
 
@@ -92,6 +100,31 @@ async def file(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     return found if isinstance(found, Refuse) else plain_answer(_file(found), arrived.request_id)
 
 
+async def files(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
+    """`GET /v1/files?purpose=…&limit=…&order=…&after=…`: uploaded files and those of results, newest first."""
+    said = _query(arrived.wire.raw_query, _FILES_QUERY)
+    if isinstance(said, Refuse):
+        return said
+    limit = _limit(said, FILES_ASKED_MAX, FILES_ASKED_MAX)
+    if isinstance(limit, Refuse):
+        return limit
+    order, after = said.get("order", "desc"), said.get("after")
+    if order not in _ORDERS:
+        return invalid_request("order", "must be asc or desc")
+    if after is not None and _ID.fullmatch(after) is None:
+        return Refuse(reason=ModelApi.NOT_FOUND)
+    page = await edge.desk.files(
+        arrived.caller,
+        after,
+        min(limit, FILES_PAGE_MAX),
+        newest_first=_ORDERS[order],
+        purpose=said.get("purpose"),
+    )
+    if isinstance(page, Refuse):
+        return page
+    return _page([_file(one) for one in page[0]], page[1], arrived.request_id)
+
+
 async def content(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/files/{id}/content`: the bytes, as a stream."""
     found = Refuse(reason=ModelApi.NOT_FOUND) if arrived.wire.method == "HEAD" else await _found(edge, arrived)
@@ -133,17 +166,16 @@ async def _found(edge: Edge, arrived: Arrived) -> BatchFile | ResultFile | Refus
 
 def _file(file: BatchFile | ResultFile) -> dict[str, Any]:
     if isinstance(file, BatchFile):
-        name, purpose, created, expires = file.name, "batch", file.created_at, file.expires_at
+        name, purpose, expires = file.name, UPLOADED, file.expires_at
     else:
-        assert file.batch.ended_at is not None and file.batch.erase_at is not None
+        assert file.batch.erase_at is not None
         word = "output" if file.completed else "errors"
-        name, purpose = f"{file.batch.id}_{word}.jsonl", "batch_output"
-        created, expires = file.batch.ended_at, file.batch.erase_at
+        name, purpose, expires = f"{file.batch.id}_{word}.jsonl", RESULTS, file.batch.erase_at
     return {
         "id": file.id,
         "object": "file",
         "bytes": file.size_bytes,
-        "created_at": created // MICRO,
+        "created_at": file.created_at // MICRO,
         "expires_at": expires // MICRO,
         "filename": name,
         "purpose": purpose,
@@ -240,30 +272,39 @@ async def batch(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
 
 async def batches(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     """`GET /v1/batches?limit=…&after=…`: newest first."""
-    query = _query(arrived.wire.raw_query)
-    if isinstance(query, Refuse):
-        return query
-    limit, after = query
-    page = await edge.desk.page(arrived.caller, after, limit)
+    said = _query(arrived.wire.raw_query, _BATCHES_QUERY)
+    if isinstance(said, Refuse):
+        return said
+    limit = _limit(said, PAGE, PAGE_MAX)
+    if isinstance(limit, Refuse):
+        return limit
+    page = await edge.desk.page(arrived.caller, said.get("after"), limit)
     if isinstance(page, Refuse):
         return page
-    listed, more = page
-    ids = [one.id for one in listed]
-    ends = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": more}
-    return plain_answer({"object": "list", "data": [_batch(one) for one in listed], **ends}, arrived.request_id)
+    return _page([_batch(one) for one in page[0]], page[1], arrived.request_id)
 
 
-def _query(raw: bytes) -> tuple[int, str | None] | Refuse:
+def _page(listed: list[dict[str, Any]], more: bool, request_id: str) -> Reply:
+    """A page of a list, as OpenAI's clients read it."""
+    ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
+    return plain_answer({"object": "list", "data": listed, **ends, "has_more": more}, request_id)
+
+
+def _query(raw: bytes, names: Sequence[str]) -> dict[str, str] | Refuse:
     said: dict[str, str] = {}
     for pair in raw.decode("latin-1").split("&") if raw else ():
         found = _QUERY.fullmatch(pair)
-        if found is None or found["name"] in said:
-            return invalid_request("query", "must hold limit and after, each at most once")
+        if found is None or found["name"] in said or found["name"] not in names:
+            return invalid_request("query", f"must hold {', '.join(names[:-1])} and {names[-1]}, each at most once")
         said[found["name"]] = found["value"]
-    limit = said.get("limit", str(PAGE))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= PAGE_MAX:
-        return invalid_request("limit", f"must be 1 to {PAGE_MAX}")
-    return int(limit), said.get("after")
+    return said
+
+
+def _limit(said: dict[str, str], unsaid: int, most: int) -> int | Refuse:
+    limit = said.get("limit", str(unsaid))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= most:
+        return invalid_request("limit", f"must be 1 to {most}")
+    return int(limit)
 
 
 async def cancel(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:

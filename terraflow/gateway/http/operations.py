@@ -161,6 +161,16 @@ UPLOAD = Operation(
     bodies={"multipart/form-data": _FORM},
     answer=shapes.File,
 )
+FILES = Operation(
+    summary="The application's files, uploaded and of its batches' results, newest first",
+    answer=shapes.FileList,
+    query={
+        "purpose": {"type": "string"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": batches.FILES_ASKED_MAX},
+        "order": {"enum": ["asc", "desc"], "default": "desc"},
+        "after": {"type": "string"},
+    },
+)
 FILE = Operation(summary="A file", answer=shapes.File)
 DROP_FILE = Operation(summary="Erase an uploaded file", answer=shapes.FileDeleted)
 CONTENT = Operation(summary="A file's bytes", answer=None)

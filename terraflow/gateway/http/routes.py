@@ -42,6 +42,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET",    "/v1/reviews/*"):             Route(reads.review,       CHAT,        said.REVIEW),
     ("DELETE", "/v1/requests/*"):            Route(acts.cancel,        CHAT,        said.CANCEL),
     ("POST",   "/v1/files"):                 Route(batches.upload,     CHAT,        said.UPLOAD),
+    ("GET",    "/v1/files"):                 Route(batches.files,      CHAT,        said.FILES),
     ("GET",    "/v1/files/*"):               Route(batches.file,       CHAT,        said.FILE),
     ("DELETE", "/v1/files/*"):               Route(batches.drop,       CHAT,        said.DROP_FILE),
     ("GET",    "/v1/files/*/content"):       Route(batches.content,    CHAT,        said.CONTENT),

@@ -97,7 +97,7 @@ class Service:
         if path == "/metrics":
             return await scrape(self._metrics, wire.method, head)
         if not path.startswith("/v1/"):
-            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, path, ROUTES))
+            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(path, path, ROUTES))
         caller = await self._keys.authenticate(head.api_key)
         if isinstance(caller, Refuse):
             return caller
@@ -112,7 +112,7 @@ class Service:
         # HEAD is GET without the body, which the wire leaves out.
         route = ROUTES.get(("GET" if wire.method == "HEAD" else wire.method, name))
         if route is None:
-            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(wire.method, path, name, ROUTES))
+            return Refuse(reason=ModelApi.NOT_FOUND, hint=hint(path, name, ROUTES))
         unknown = unknown_name(head)
         if unknown is not None:
             return unknown

@@ -283,6 +283,16 @@ class File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     status_details: None
 
 
+class FileList(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A page of files."""
+
+    object: Literal["list"]
+    data: list[File]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class FileDeleted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A file that was erased."""
 

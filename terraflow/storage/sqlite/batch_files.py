@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
 from terraflow.core.types import MICRO, Instant
-from terraflow.ports.batches import BatchFile
+from terraflow.ports.batches import BatchFile, Window
 from terraflow.ports.store import StoreConflict
 from terraflow.storage.sqlite.batch_room import BatchRoom
 from terraflow.storage.sqlite.committer import Committer
-from terraflow.storage.sqlite.connection import Database
+from terraflow.storage.sqlite.connection import Database, Row
 from terraflow.storage.sqlite.seal import Seal
 
 PIECE_BYTES = 256 * 1024
@@ -20,6 +20,10 @@ PIECE_BYTES = 256 * 1024
 BEGUN_S = 3_600
 """How long a file may take to be kept: what a crash or a full disk left of one is erased after this, and not with the
 files, whose time is a week and whose room is bounded."""
+
+
+FIRST, LAST = (-1, ""), (1 << 62, "~")
+"""Before and behind everything by time and id."""
 
 
 class BatchFiles:
@@ -55,9 +59,16 @@ class BatchFiles:
     async def find_file(self, tenant: str, application: str, file_id: str, now: Instant) -> BatchFile | None:
         """See the port."""
         rows = self._database.read("find_batch_file", (file_id, tenant, application, now))
-        if not rows:
-            return None
-        sealed, raw_name, size, created_at, expires_at = rows[0]
+        return self._file(tenant, application, (file_id, *rows[0])) if rows else None
+
+    async def list_files(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[BatchFile]:
+        """See the port."""
+        name = "files_newest_first" if window.newest_first else "files_oldest_first"
+        rows = self._database.read(name, (tenant, application, *place(window), now, window.limit))
+        return [self._file(tenant, application, row) for row in rows]
+
+    def _file(self, tenant: str, application: str, row: Row) -> BatchFile:
+        file_id, sealed, raw_name, size, created_at, expires_at = row
         name = self._seal.open(bool(sealed), raw_name, _bound("name", tenant, file_id, 0))
         return BatchFile(
             id=file_id,
@@ -98,6 +109,11 @@ class BatchFiles:
     def _once(self, name: str, parameters: tuple[object, ...]) -> None:
         if self._run(name, parameters) != 1:
             raise StoreConflict(name)
+
+
+def place(window: Window) -> tuple[int, str]:
+    """Behind what a window begins."""
+    return window.behind or (LAST if window.newest_first else FIRST)
 
 
 def _bound(what: str, tenant: str, file_id: str, no: int) -> bytes:

@@ -9,9 +9,9 @@ from itertools import islice
 import msgspec
 
 from terraflow.core.types import Instant
-from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Room
+from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Room, Window
 from terraflow.storage.sqlite.answers import Answers
-from terraflow.storage.sqlite.batch_files import BatchFiles
+from terraflow.storage.sqlite.batch_files import LAST, BatchFiles, place
 from terraflow.storage.sqlite.committer import Committer
 from terraflow.storage.sqlite.connection import Database, Row
 from terraflow.storage.sqlite.erasure import SOME
@@ -20,8 +20,6 @@ from terraflow.storage.sqlite.seal import Seal
 ITEMS_AT_ONCE = 64
 """Items that a transaction writes, or a megabyte of them."""
 BYTES_AT_ONCE = 1024 * 1024
-_LAST = (1 << 62, "~")
-"""Behind every batch by time and id."""
 _COLUMNS = tuple(name for name in Batch.__struct_fields__ if name not in ("sensitive_types", "metadata"))
 
 
@@ -78,8 +76,14 @@ class SqliteBatches(BatchFiles):
         self, tenant: str, application: str, after: Batch | None, limit: int, now: Instant
     ) -> Sequence[Batch]:
         """See the port."""
-        behind = _LAST if after is None else (after.created_at, after.id)
+        behind = LAST if after is None else (after.created_at, after.id)
         rows = self._database.read("batches_of_application", (tenant, application, *behind, now, limit))
+        return [self._batch(row) for row in rows]
+
+    async def list_results(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[Batch]:
+        """See the port."""
+        name = "results_newest_first" if window.newest_first else "results_oldest_first"
+        rows = self._database.read(name, (tenant, application, *place(window), now, window.limit))
         return [self._batch(row) for row in rows]
 
     async def open_batches(self) -> Sequence[Batch]:

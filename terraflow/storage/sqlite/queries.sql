@@ -240,6 +240,16 @@ WHERE id = ? AND (SELECT count(*) FROM batch_file_part WHERE file = batch_file.i
 SELECT sealed, name, size_bytes, created_at, expires_at FROM batch_file
 WHERE id = ? AND tenant = ? AND application = ? AND expires_at > ? AND whole = 1;
 
+-- name: files_newest_first
+SELECT id, sealed, name, size_bytes, created_at, expires_at FROM batch_file
+WHERE tenant = ? AND application = ? AND (created_at, id) < (?, ?) AND expires_at > ? AND whole = 1
+ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: files_oldest_first
+SELECT id, sealed, name, size_bytes, created_at, expires_at FROM batch_file
+WHERE tenant = ? AND application = ? AND (created_at, id) > (?, ?) AND expires_at > ? AND whole = 1
+ORDER BY created_at, id LIMIT ?;
+
 -- name: batch_file_part
 SELECT batch_file.sealed, batch_file_part.data
 FROM batch_file JOIN batch_file_part ON batch_file_part.file = batch_file.id
@@ -274,6 +284,14 @@ SELECT * FROM batch WHERE id = ? AND tenant = ? AND application = ? AND (erase_a
 -- name: batches_of_application
 SELECT * FROM batch WHERE tenant = ? AND application = ? AND (created_at, id) < (?, ?)
 AND (erase_at IS NULL OR erase_at > ?) ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: results_newest_first
+SELECT * FROM batch WHERE tenant = ? AND application = ? AND ended_at IS NOT NULL AND (ended_at, id) <= (?, ?)
+AND erase_at > ? AND completed + failed > 0 ORDER BY ended_at DESC, id DESC LIMIT ?;
+
+-- name: results_oldest_first
+SELECT * FROM batch WHERE tenant = ? AND application = ? AND ended_at IS NOT NULL AND (ended_at, id) >= (?, ?)
+AND erase_at > ? AND completed + failed > 0 ORDER BY ended_at, id LIMIT ?;
 
 -- name: open_batches
 SELECT * FROM batch WHERE ended_at IS NULL ORDER BY created_at;

@@ -145,6 +145,7 @@ CREATE TABLE batch_file (
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX batch_file_by_expiry ON batch_file (expires_at);
 CREATE INDEX batch_file_by_age ON batch_file (created_at);
+CREATE INDEX batch_file_by_application ON batch_file (tenant, application, created_at, id);
 
 CREATE TABLE batch_file_part (
   id     INTEGER PRIMARY KEY,
@@ -185,6 +186,7 @@ CREATE INDEX batch_by_application ON batch (tenant, application, created_at, id)
 CREATE INDEX batch_open ON batch (tenant, created_at) WHERE ended_at IS NULL;
 CREATE INDEX batch_by_erasure ON batch (erase_at) WHERE erase_at IS NOT NULL;
 CREATE INDEX batch_by_end ON batch (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX batch_ended ON batch (tenant, application, ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- `data`: the request until the item has ended, then the line of its result; empty when that was erased.
 CREATE TABLE batch_item (
