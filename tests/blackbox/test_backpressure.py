@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from terraflow.core.reasons import Governed
@@ -41,16 +42,22 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
+def stalled(endless: Endless) -> int:
+    """Wait until the vendor can send no more; what it has sent."""
+    until(lambda: endless.sent_bytes)
+    seen = -1
+    while seen != endless.sent_bytes:
+        seen = endless.sent_bytes
+        time.sleep(0.3)
+    return seen
+
+
 def test_a_caller_that_does_not_read_slows_its_vendor(launch: Launch, upstreams: Upstreams) -> None:
     endless = Endless()
     site = launch(bundle.document(purpose("plain", remote("engine", upstreams.open(endless).port))))
     before = resident_bytes(site.plane.pid)
     with site.caller.stream("plain") as streamed:
-        until(lambda: endless.sent_bytes)
-        seen = -1
-        while seen != endless.sent_bytes:
-            seen = endless.sent_bytes
-            time.sleep(0.3)
+        seen = stalled(endless)
         assert seen < HELD_BYTES_MAX < EVENTS_MAX * len(EVENT)
         assert resident_bytes(site.plane.pid) - before < GROWTH_BYTES_MAX
         events = streamed.events()
@@ -70,3 +77,17 @@ def test_a_caller_that_does_not_read_is_given_up_by_its_deadline(
         checks.outcome(site.caller, streamed.request_id, Governed.DEADLINE_EXPIRED, detail="streaming")
         assert 1.4 < time.monotonic() - begun < 5
         until(lambda: vendor.closed_at)
+
+
+def test_a_caller_that_reads_again_while_the_plane_stops_hears_why_its_stream_ends(
+    launch: Launch, upstreams: Upstreams
+) -> None:
+    endless = Endless()
+    site = launch(bundle.document(purpose("plain", remote("engine", upstreams.open(endless).port))), drain_s=5)
+    with ThreadPoolExecutor(1) as threads, site.caller.stream("plain") as streamed:
+        stalled(endless)
+        ended = threads.submit(site.plane.stop)
+        until(lambda: site.folder.rows("SELECT 1 FROM leaf WHERE kind = 'outcome'"))
+        *_, last = streamed.events()
+        assert json.loads(last)["error"]["code"] == Governed.INTERNAL_ERROR
+        assert ended.result() == 0
