@@ -40,15 +40,15 @@ def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> b
     """The JSON that is sent for a call. `stream` is how the vendor is to answer, which is not always how the caller
     asked: a stream that must be whole before it may go is called for whole."""
     document = call.request.document
+    if dialect is Dialect.CURRENT and any(map(_has_long_id, document["messages"])):
+        # Before the extensions, which name a call in a text.
+        document = {**document, "messages": [_with_short_ids(message) for message in document["messages"]]}
     if call.request.extended:
         document = without_extensions(document, dialect)
     body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
-    messages = document["messages"]
     left_behind = _LEFT_BEHIND[dialect]
-    if any(field in message for message in messages for field in left_behind):
-        messages = body["messages"] = [{k: v for k, v in m.items() if k not in left_behind} for m in messages]
-    if dialect is Dialect.CURRENT and any(_has_long_id(message) for message in messages):
-        body["messages"] = [_with_short_ids(message) for message in messages]
+    if any(field in message for message in document["messages"] for field in left_behind):
+        body["messages"] = [{k: v for k, v in m.items() if k not in left_behind} for m in document["messages"]]
     if stream:
         body.update(_STREAM)
     return _encode(body)

@@ -153,6 +153,17 @@ def test_what_tools_gave_beside_text_stands_before_what_the_user_says_next(said:
         assert told[4:] == [{"role": "user", "content": [*shown, {"type": "text", "text": "and now?"}]}]
 
 
+def test_what_tools_gave_is_named_by_the_id_that_the_call_is_told_under() -> None:
+    long = f"chatcmpl-tool-{'0' * 32}"
+    called: Json = {"id": long, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    picture: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    result: Json = {"role": "tool", "tool_call_id": long, "content": [picture]}
+    _, calls, told, shown = sent(messages=[USER, {"role": "assistant", "tool_calls": [called]}, result])["messages"]
+    named = told["tool_call_id"]
+    assert long != named == calls["tool_calls"][0]["id"]
+    assert shown["content"][0]["text"] == f"Result of {named}:"
+
+
 def test_a_request_in_openais_own_shape_travels_as_it_is() -> None:
     fields: Json = {"thinking": {"type": "enabled", "budget_tokens": 9_000}, "top_k": 5, "cache_control": MARK}
     body = json.loads(request_body("m", Dialect.CURRENT, call(**fields), stream=False))
