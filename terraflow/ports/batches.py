@@ -98,7 +98,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a list in the order of times and ids: at most `limit` behind that place, None for the beginning."""
 
     behind: tuple[Instant, str] | None
@@ -119,13 +119,13 @@ class BatchStore(Protocol):
         """The file, unless it has expired."""
         ...
 
-    async def list_files(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[BatchFile]:
-        """An application's uploaded files by the time at which each was created, those behind `window.behind`."""
+    async def list_files(self, tenant: str, application: str, page: Page, now: Instant) -> Sequence[BatchFile]:
+        """An application's uploaded files by the time at which each was created, those behind `page.behind`."""
         ...
 
-    async def list_results(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[Batch]:
+    async def list_results(self, tenant: str, application: str, page: Page, now: Instant) -> Sequence[Batch]:
         """An application's batches that have ended with results, by the time at which each ended, from the one at
-        `window.behind` on."""
+        `page.behind` on."""
         ...
 
     async def read_piece(self, file: BatchFile, no: int) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from terraflow.core.types import MICRO, Instant
-from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room, Window
+from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Page, Room
 from terraflow.ports.store import Claimed, KeyOutcome, StoreConflict
 from terraflow.storage.sqlite.batch_files import BEGUN_S, PIECE_BYTES
 from terraflow.storage.sqlite.batches import ITEMS_AT_ONCE
@@ -95,11 +95,11 @@ async def test_an_applications_files_in_their_order_page_by_page(store: SqliteSt
     found: list[BatchFile] = []
     while True:
         behind = (found[-1].created_at, found[-1].id) if found else None
-        window = Window(behind=behind, newest_first=newest_first, limit=2)
-        page = await store.batches.list_files("acme", "app", window, NOW)
-        if not page:
+        page = Page(behind=behind, newest_first=newest_first, limit=2)
+        listed = await store.batches.list_files("acme", "app", page, NOW)
+        if not listed:
             break
-        found += page
+        found += listed
     assert found == (made[::-1] if newest_first else made)
 
 
@@ -117,7 +117,7 @@ async def test_batches_with_results_in_the_order_of_their_ends(store: SqliteStor
 
     async def listed(now: Instant = NOW, tenant: str = "acme", **changes: Any) -> list[str]:
         chosen: dict[str, Any] = {"behind": None, "newest_first": newest_first, "limit": 9}
-        found = await store.batches.list_results(tenant, "app", Window(**chosen | changes), now)
+        found = await store.batches.list_results(tenant, "app", Page(**chosen | changes), now)
         return [one.id for one in found]
 
     assert await listed() == (names[::-1] if newest_first else names)

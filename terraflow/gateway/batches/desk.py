@@ -24,7 +24,7 @@ from terraflow.gateway.exchange import Declared
 from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.plane import Plane
 from terraflow.gateway.turns import LONG_BYTES
-from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Room, Window
+from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Page, Room
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 RETRY_S = 60
@@ -97,8 +97,8 @@ class Batches:
         # A batch that is being made is in memory some times over: its bytes, its lines, the items made of them.
         self._making = asyncio.Lock()
 
-    async def keep(self, caller: KeyHolder, name: str, data: bytes) -> BatchFile | Refuse:
-        """A file to make a batch of; QUEUE_SHED without room."""
+    async def keep(self, caller: KeyHolder, name: str, data: bytes, keep_s: int) -> BatchFile | Refuse:
+        """A file to make a batch of, for so long; QUEUE_SHED without room."""
         now = self._plane.clock.now()
         file = BatchFile(
             id=self._plane.ids.request_id().replace("req_", "file-"),
@@ -107,7 +107,7 @@ class Batches:
             name=name,
             size_bytes=len(data),
             created_at=now,
-            expires_at=Instant(now + self.limits.keep_s * MICRO),
+            expires_at=Instant(now + keep_s * MICRO),
         )
         kept = await self._store.keep_file(file, data, self.limits.stored_bytes_max)
         return file if kept else no_room()
@@ -137,13 +137,13 @@ class Batches:
         owner = (caller.tenant, caller.application)
         found: list[BatchFile | ResultFile] = []
         if purpose in (None, UPLOADED):
-            window = Window(behind=behind, newest_first=newest_first, limit=limit + 1)
-            found += await self._store.list_files(*owner, window, now)
+            page = Page(behind=behind, newest_first=newest_first, limit=limit + 1)
+            found += await self._store.list_files(*owner, page, now)
         if purpose in (None, RESULTS):
             # A batch has up to two files: the one at whose file the page before ended may have another.
             at = None if behind is None else (behind[0], _batch_id(behind[1]))
-            window = Window(behind=at, newest_first=newest_first, limit=limit + 2)
-            for batch in await self._store.list_results(*owner, window, now):
+            page = Page(behind=at, newest_first=newest_first, limit=limit + 2)
+            for batch in await self._store.list_results(*owner, page, now):
                 files = [ResultFile(batch, completed) for completed in (True, False)]
                 found += [file for file in files if file.lines and _is_behind(file, behind, newest_first)]
         found.sort(key=_place, reverse=newest_first)

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from terraflow.core.types import MICRO, Instant
-from terraflow.ports.batches import BatchFile, Window
+from terraflow.ports.batches import BatchFile, Page
 from terraflow.ports.store import StoreConflict
 from terraflow.storage.sqlite.batch_room import BatchRoom
 from terraflow.storage.sqlite.committer import Committer
@@ -61,10 +61,10 @@ class BatchFiles:
         rows = self._database.read("find_batch_file", (file_id, tenant, application, now))
         return self._file(tenant, application, (file_id, *rows[0])) if rows else None
 
-    async def list_files(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[BatchFile]:
+    async def list_files(self, tenant: str, application: str, page: Page, now: Instant) -> Sequence[BatchFile]:
         """See the port."""
-        name = "files_newest_first" if window.newest_first else "files_oldest_first"
-        rows = self._database.read(name, (tenant, application, *place(window), now, window.limit))
+        name = "files_newest_first" if page.newest_first else "files_oldest_first"
+        rows = self._database.read(name, (tenant, application, *place(page), now, page.limit))
         return [self._file(tenant, application, row) for row in rows]
 
     def _file(self, tenant: str, application: str, row: Row) -> BatchFile:
@@ -111,9 +111,9 @@ class BatchFiles:
             raise StoreConflict(name)
 
 
-def place(window: Window) -> tuple[int, str]:
-    """Behind what a window begins."""
-    return window.behind or (LAST if window.newest_first else FIRST)
+def place(page: Page) -> tuple[int, str]:
+    """Behind what a page begins."""
+    return page.behind or (LAST if page.newest_first else FIRST)
 
 
 def _bound(what: str, tenant: str, file_id: str, no: int) -> bytes:

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from terraflow.core.types import Instant
-from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Room, Window
+from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Page, Room
 from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.batch_files import LAST, BatchFiles, place
 from terraflow.storage.sqlite.committer import Committer
@@ -80,10 +80,10 @@ class SqliteBatches(BatchFiles):
         rows = self._database.read("batches_of_application", (tenant, application, *behind, now, limit))
         return [self._batch(row) for row in rows]
 
-    async def list_results(self, tenant: str, application: str, window: Window, now: Instant) -> Sequence[Batch]:
+    async def list_results(self, tenant: str, application: str, page: Page, now: Instant) -> Sequence[Batch]:
         """See the port."""
-        name = "results_newest_first" if window.newest_first else "results_oldest_first"
-        rows = self._database.read(name, (tenant, application, *place(window), now, window.limit))
+        name = "results_newest_first" if page.newest_first else "results_oldest_first"
+        rows = self._database.read(name, (tenant, application, *place(page), now, page.limit))
         return [self._batch(row) for row in rows]
 
     async def open_batches(self) -> Sequence[Batch]:
