@@ -80,7 +80,7 @@ async def test_a_flood_of_batches_of_one_file_keeps_no_other_tenant_waiting(tmp_
             return asyncio.create_task(service.handle(wire))
 
         file = await service.edge.desk.keep(
-            KeyHolder("acme", "web", "key_1"), "a", joined(line(f"{no}") for no in range(2_000))
+            KeyHolder("acme", "web", "key_1"), "a", joined(line(f"{no}") for no in range(2_000)), 3_600
         )
         assert isinstance(file, BatchFile)
         asked = json.dumps({"input_file_id": file.id, "endpoint": "/v1/chat/completions"}).encode()
@@ -105,7 +105,7 @@ async def test_a_file_that_is_not_whole_any_more_makes_no_batch(tmp_path: Path) 
     data = joined([line("a")]).ljust(PIECE_BYTES - 1) + b"\n" + joined([line("b")])
     async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
         desk = plane.parts.service.edge.desk
-        file = await desk.keep(caller, "asked.jsonl", data)
+        file = await desk.keep(caller, "asked.jsonl", data, 3_600)
         assert isinstance(file, BatchFile)
         asked = Asked(endpoint="/v1/chat/completions", input_file=file.id)
         whole = await desk.create_of_file(caller, Declared(), asked)

@@ -28,6 +28,8 @@ from terraflow.ports.batches import Batch, BatchFile, BatchStatus
 
 FORM_BYTES = 16 * 1024
 """What a form has beside its file."""
+EXPIRY_MIN_S, EXPIRY_MAX_S = 3_600, 2_592_000
+"""OpenAI's bounds of a file's time, where the form names one."""
 PAGE, PAGE_MAX = 20, 100
 """Batches of a page, where the query does not say how many, and at most."""
 FILES_ASKED_MAX = 10_000
@@ -45,6 +47,9 @@ _JSONL = re.compile(
 _LINES = b"application/jsonl"
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _WINDOW_MAX_S = 86_400
+_EXPIRY = {"anchor": "expires_after[anchor]", "seconds": "expires_after[seconds]"}
+"""A form's names of an object's fields."""
+_SECONDS_SAID = re.compile(rb"[1-9][0-9]{0,8}")
 _FIELDS = frozenset(("input_file_id", "endpoint", "completion_window", "metadata"))
 _ID = re.compile(r"[a-z]{1,8}[_-][0-9a-f]{32}(?:-[a-z]{1,8})?")
 _QUERY = re.compile(r"(?P<name>[a-z]{1,16})=(?P<value>[A-Za-z0-9_-]{1,64})")
@@ -61,7 +66,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def upload(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
-    """`POST /v1/files`: a form with `purpose` and `file`."""
+    """`POST /v1/files`: a form with `purpose` and `file`, and perhaps with `expires_after`."""
     boundary = boundary_of(arrived.head.values.get(b"content-type"))
     if boundary is None:
         return invalid_request("content-type", "must be multipart/form-data with a boundary")
@@ -77,13 +82,16 @@ async def upload(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
         file = _file_of(form, edge.desk.limits.bytes_max)
         if isinstance(file, Refuse):
             return file
-        kept = await edge.desk.keep(arrived.caller, file.filename or "", file.data)
+        keep_s = _keep_s(form, edge.desk.limits.keep_s)
+        if isinstance(keep_s, Refuse):
+            return keep_s
+        kept = await edge.desk.keep(arrived.caller, file.filename or "", file.data, keep_s)
     return kept if isinstance(kept, Refuse) else plain_answer(_file(kept), arrived.request_id)
 
 
 def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
-    if form.keys() != {"purpose", "file"}:
-        return invalid_request("body", "must be a form with the fields purpose and file, and no other")
+    if form.keys() - _EXPIRY.values() != {"purpose", "file"}:
+        return invalid_request("body", "must be a form of purpose, file and perhaps expires_after, and no other field")
     if form["purpose"].data != b"batch":
         return invalid_request("purpose", "must be batch")
     file = form["file"]
@@ -92,6 +100,19 @@ def _file_of(form: dict[str, Part], bytes_max: int) -> Part | Refuse:
     if not 1 <= len(file.data) <= bytes_max:
         return invalid_request("file", f"must have 1 to {bytes_max} bytes")
     return file
+
+
+def _keep_s(form: dict[str, Part], most_s: int) -> int | Refuse:
+    """The seconds for which a file is to be kept: fewer than the plane's, if the form says so."""
+    if form.keys().isdisjoint(_EXPIRY.values()):
+        return most_s
+    anchor, seconds = (None if part is None else part.data for part in map(form.get, _EXPIRY.values()))
+    if anchor != b"created_at":
+        return invalid_request("expires_after.anchor", "must be created_at")
+    most_s = min(most_s, EXPIRY_MAX_S)
+    if seconds is None or _SECONDS_SAID.fullmatch(seconds) is None or not EXPIRY_MIN_S <= int(seconds) <= most_s:
+        return invalid_request("expires_after.seconds", f"must be {EXPIRY_MIN_S} to {most_s}")
+    return int(seconds)
 
 
 async def file(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:

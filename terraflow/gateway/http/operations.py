@@ -44,7 +44,16 @@ _BUNDLE = (Governed.BUNDLE_INVALID, Governed.BUNDLE_EXPIRED)
 _FORM: Json = {
     "type": "object",
     "required": ["purpose", "file"],
-    "properties": {"purpose": {"enum": ["batch"]}, "file": {"type": "string", "contentMediaType": "application/jsonl"}},
+    "properties": {
+        "purpose": {"enum": ["batch"]},
+        "file": {"type": "string", "contentMediaType": "application/jsonl"},
+        "expires_after[anchor]": {"enum": ["created_at"]},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": batches.EXPIRY_MIN_S,
+            "maximum": batches.EXPIRY_MAX_S,
+        },
+    },
     "additionalProperties": False,
 }
 _BATCH: Json = {
