@@ -279,6 +279,15 @@ async def test_an_item_ends_once_and_under_its_own_request(store: SqliteStore) -
     assert await store.batches.results(made, completed=False, after=1, limit=9) == [(2, b"too late")]
 
 
+async def test_queued_items_end_together_or_none_of_them_does(store: SqliteStore) -> None:
+    made = await opened(store, b"a", b"b", b"c")
+    await store.batches.take_item(made, 0, request_id())
+    with pytest.raises(StoreConflict):
+        await store.batches.end_queued(made, [(0, b"one"), (1, b"two"), (2, b"three")], NOW)
+    assert [item.no for item in await store.batches.queued_items(made, 9)] == [0, 2]
+    assert (await found(store, made)).failed == 0
+
+
 async def test_what_was_kept_for_a_replay_goes_with_the_items_end(store: SqliteStore) -> None:
     made = await opened(store, b"a")
     request = request_id()

@@ -10,6 +10,7 @@ import msgspec
 
 from terraflow.core.types import Instant
 from terraflow.ports.batches import Batch, BatchItem, BatchStatus, Page, Room
+from terraflow.ports.store import StoreConflict
 from terraflow.storage.sqlite.answers import Answers
 from terraflow.storage.sqlite.batch_files import LAST, BatchFiles, place
 from terraflow.storage.sqlite.committer import Committer
@@ -144,6 +145,9 @@ class SqliteBatches(BatchFiles):
         """See the port."""
 
         def end() -> None:
+            # A verb that refuses has written nothing.
+            if not all(self._database.write("queued_batch_item", (batch.id, no)).fetchone() for no, _ in lines):
+                raise StoreConflict("end_queued_batch_item")
             for no, line in lines:
                 data = self._seal.close(line, _bound("result", batch, no))
                 self._once("end_queued_batch_item", (self._seal.sealed, data, now, batch.id, no))

@@ -331,6 +331,9 @@ WHERE batch = ? AND no = ? AND request_id = ? AND state = 'running';
 UPDATE batch_item SET state = ?, sealed = ?, data = ?, ended_at = ?
 WHERE batch = ? AND no = ? AND request_id = ? AND state = 'running';
 
+-- name: queued_batch_item
+SELECT 1 FROM batch_item WHERE batch = ? AND no = ? AND state = 'queued';
+
 -- name: end_queued_batch_item
 UPDATE batch_item SET state = 'failed', sealed = ?, data = ?, ended_at = ?
 WHERE batch = ? AND no = ? AND state = 'queued';
