@@ -50,6 +50,8 @@ EFFORTS = (
 )
 # fmt: on
 _BY_NAME = {effort.asked: effort for effort in EFFORTS}
+_KINDS = frozenset({"enabled", "adaptive", "disabled", "between_tools"})
+"""`between_tools` is thinking that is off, of models that tell of their progress in its place."""
 _OWN_EFFORTS = frozenset(effort.sent for effort in EFFORTS)
 
 
@@ -131,7 +133,7 @@ def _own_effort(config: Any) -> str | None:
 def _own_form(own: Any, budget: int | None) -> dict[str, Any]:
     kind = own.get("type") if isinstance(own, dict) else None
     asked = own.get("budget_tokens", 0) if isinstance(own, dict) else None
-    if kind not in ("enabled", "adaptive", "disabled") or type(asked) is not int:
+    if kind not in _KINDS or type(asked) is not int:
         raise unsupported(UNKNOWN_FIELD)
     if kind == "enabled" and budget is not None and asked > budget:
         return {**own, "budget_tokens": budget}

@@ -2,8 +2,8 @@
 
 1. Cache marks stay behind: OpenAI and the engines cache every prefix by themselves, without being told.
 2. Thinking is an effort here: that of `output_config`, else the greatest whose usual budget keeps to the budget asked
-   for. Thinking that is adaptive or off is what a request without either field gets. A model's earlier thoughts are
-   told to engines, as their readable text; their signatures mean nothing to them.
+   for. Thinking that is adaptive or off, between tools too, is what a request without either field gets. A model's
+   earlier thoughts are told to engines, as their readable text; their signatures mean nothing to them.
 3. The result of a tool that failed says so in its text, since it has no mark for it.
 4. OpenAI takes nothing but text as a tool's result: images and files of one stand before what the user says next,
    behind the name of the call; engines take them where they are.

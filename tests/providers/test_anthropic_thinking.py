@@ -85,6 +85,7 @@ OWN_EFFORTS: list[tuple[Dialect, dict[str, Any], int | None, dict[str, Any]]] = 
         9_000,
         OFF | {"output_config": {"effort": "high"}},
     ),
+    (ADAPTIVE, {"thinking": {"type": "between_tools"}}, 9_000, {"thinking": {"type": "between_tools"}}),
     (BUDGETED, {"output_config": {"effort": "high"}}, None, {"output_config": {"effort": "high"}}),
     (BUDGETED, {"output_config": {"effort": "high"}}, 9_000, budgeted(9_000)),
 ]

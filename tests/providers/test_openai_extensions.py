@@ -50,6 +50,7 @@ def refused(dialect: Dialect = Dialect.CURRENT, **fields: Any) -> tuple[str, ...
         ({}, {}),
         ({"cache_control": MARK}, {}),
         ({"thinking": {"type": "disabled"}}, {}),
+        ({"thinking": {"type": "between_tools"}}, {}),
         ({"thinking": {"type": "adaptive"}}, {}),
         ({"thinking": {"type": "enabled", "budget_tokens": 1_024}}, {"reasoning_effort": "minimal"}),
         ({"thinking": {"type": "enabled", "budget_tokens": 9_000}}, {"reasoning_effort": "medium"}),

@@ -6,7 +6,8 @@
    fields of server tools, containers and MCP servers (they run, reach out and cost where no capability says so); other
    speeds and regions of inference (other prices); threads (the conversation would be the provider's to keep). A
    thread is refused under its own name, `THREAD`, because clients that begin one go on without when they are told.
-3. A tool with a `type` of its own is let in as it is: adapters know which of them they can tell.
+3. Of the fields that are not here `NOTHING_WHEN_NULL` may be null, which asks for nothing: Anthropic's clients send it.
+4. A tool with a `type` of its own is let in as it is: adapters know which of them they can tell.
 
 Sources: Anthropic's API reference, "Create a Message"; the types of its client library.
 """
@@ -23,6 +24,7 @@ from terraflow.gateway.mouths.chat_shape import ADDRESS, Count, Name, problem_of
 
 TURNS_MAX = 4096
 TOOLS_MAX = 512
+NOTHING_WHEN_NULL = frozenset({"container", "diagnostics", "inference_geo", "thread"})
 THREAD = Problem(field="thread", rule="must be absent: no conversation is kept here, so send the whole of it")
 
 
@@ -107,6 +109,8 @@ class ToolUse(_Closed, tag_field="type", tag="tool_use"):
     name: Name
     input: dict[str, Any]
     caller: Caller | None = None
+    # Of a toolset's calls and their results alone, and null in every other.
+    toolset_name: None = None
     cache_control: CacheControl | None = None
 
 
@@ -114,6 +118,7 @@ class ToolResult(_Closed, tag_field="type", tag="tool_result"):
     tool_use_id: Name
     content: str | list[Text | Image | Document | SearchResult] | None = None
     is_error: bool | None = None
+    toolset_name: None = None
     cache_control: CacheControl | None = None
 
 
@@ -189,6 +194,10 @@ class ThinkingDisabled(_Closed, tag_field="type", tag="disabled"):
     pass
 
 
+class ThinkingBetweenTools(_Closed, tag_field="type", tag="between_tools"):
+    """Thinking is off; what the model says of its progress between calls comes as thinking."""
+
+
 class JsonFormat(_Closed):
     type: Literal["json_schema"]
     schema: dict[str, Any]
@@ -211,7 +220,7 @@ class CountedBody(_Closed, kw_only=True):
     system: str | list[Text] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=TOOLS_MAX)] | None = None
     tool_choice: ChoiceAuto | ChoiceAny | ChoiceTool | ChoiceNone | None = None
-    thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | None = None
+    thinking: ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled | ThinkingBetweenTools | None = None
     output_config: OutputConfig | None = None
     output_format: JsonFormat | None = None
     cache_control: CacheControl | None = None
@@ -238,6 +247,8 @@ def check(document: Any, kind: type[_Body]) -> _Body | Problem:
     """The typed body, or where it departs from the shape. `document` is any JSON value."""
     if isinstance(document, dict) and document.get("thread") is not None:
         return THREAD
+    if isinstance(document, dict) and not NOTHING_WHEN_NULL.isdisjoint(document):
+        document = {k: v for k, v in document.items() if v is not None or k not in NOTHING_WHEN_NULL}
     try:
         return msgspec.convert(document, kind, strict=True)
     except msgspec.ValidationError as error:

@@ -58,6 +58,8 @@ FIELDS: list[tuple[Json, Json]] = [
     ({"cache_control": MARK}, {"cache_control": MARK}),
     ({"speed": "standard"}, {}),
     ({"thinking": {"type": "disabled"}}, {"thinking": {"type": "disabled"}}),
+    ({"thinking": {"type": "between_tools"}}, {"thinking": {"type": "between_tools"}}),
+    ({"container": None, "diagnostics": None, "inference_geo": None, "thread": None}, {}),
     ({"thinking": {"type": "adaptive", "display": "omitted"}},
      {"thinking": {"type": "adaptive", "display": "omitted"}}),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000},
@@ -165,6 +167,7 @@ def test_an_assistants_turn_keeps_its_thinking_its_text_and_its_calls() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
     redacted = {"type": "redacted_thinking", "data": "xyz"}
     use = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": "é"}, "caller": {"type": "direct"}}
+    use |= {"toolset_name": None}
     [made] = neutral({"role": "assistant", "content": [thinking, redacted, text("so"), use]})
     function = {"name": "f", "arguments": '{"a":"é"}'}
     assert made == {
@@ -241,6 +244,7 @@ REFUSED: list[tuple[Json, str, str]] = [
      "messages[0].content[0].type", "has a value that is not allowed"),
     ({"sercet": 1}, "body", NOTHING_ELSE),
     ({"container": "sercet"}, "body", NOTHING_ELSE),
+    ({"sercet": None}, "body", NOTHING_ELSE),
     ({"n": 2}, "body", NOTHING_ELSE),
     ({"temperature": 1.5}, "temperature", "must be number <= 1.0"),
     ({"speed": "fast"}, "speed", "has a value that is not allowed"),
