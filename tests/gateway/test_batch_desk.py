@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from terraflow.core.outcome import Refuse
-from terraflow.gateway.batches.desk import Asked
+from terraflow.core.types import Instant
+from terraflow.gateway.batches.desk import Asked, ResultFile
 from terraflow.gateway.batches.uploads import TENANT_MAX, WAITING_MAX
 from terraflow.gateway.exchange import Declared
-from terraflow.ports.batches import BatchFile
+from terraflow.ports.batches import BatchFile, BatchStatus, Room
 from terraflow.ports.store import KeyHolder
 from terraflow.storage.sqlite.batch_files import PIECE_BYTES
 from tests.harness import bundle
@@ -21,6 +22,7 @@ from tests.harness.batches import joined, line
 from tests.harness.bundle import purpose, sim
 from tests.harness.inside import plane_inside
 from tests.harness.wire import MemoryWire
+from tests.storage.test_batches import batch
 
 FORM = "multipart/form-data; boundary=edge"
 
@@ -113,3 +115,22 @@ async def test_a_file_that_is_not_whole_any_more_makes_no_batch(tmp_path: Path) 
         plane.parts.store._database.writer.execute("DELETE FROM batch_file_part WHERE no = 1")  # type: ignore[attr-defined]
         refuse = await desk.create_of_file(caller, Declared(), asked)
         assert isinstance(refuse, Refuse) and refuse.problems[0].field == "input_file_id"
+
+
+@pytest.mark.parametrize(("line_bytes", "at_once"), [(100, 16), (100_000, 2), (1_000_000, 1)])
+async def test_of_long_results_few_are_in_memory_at_a_time(line_bytes: int, at_once: int, tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        desk, store = plane.parts.service.edge.desk, plane.parts.batches._store
+        asked, now = batch(), plane.parts.plane.clock.now()
+        made = await store.open_batch(asked, [b"{}"] * 20, Room(open_max=9, bytes_max=10_000_000))
+        assert made is not None
+        for no in range(20):
+            await store.take_item(made, -1, f"req_{no}")
+            line = b"x" * line_bytes
+            await store.end_item(made, no, f"req_{no}", completed=True, line=line, key=f"key_{no}", now=now)
+        await store.end_batch(made, BatchStatus.COMPLETED, now, Instant(now + 60_000_000))
+        found = await store.find_batch(made.tenant, made.application, made.id, now)
+        assert found is not None
+        pieces = [piece async for piece in desk.pieces(ResultFile(found, True))]
+        assert max(map(len, pieces)) == at_once * line_bytes
+        assert sum(map(len, pieces)) == 20 * line_bytes

@@ -29,8 +29,9 @@ from terraflow.ports.store import KeyHolder, StoreUnavailable
 
 RETRY_S = 60
 """When to come back after there was no room: batches last minutes."""
-PAGE = 16
-"""Lines that are read at a time when results are sent."""
+LINES_AT_ONCE, BYTES_AT_ONCE = 16, 256 * 1024
+"""Lines that are read at a time when results are sent: fewer where they are long on the average. A line of pictures has
+megabytes, and is in memory for each who reads it."""
 OUTPUT, ERRORS = "-output", "-errors"
 UPLOADED, RESULTS = "batch", "batch_output"
 """What a file is for, in OpenAI's words."""
@@ -159,7 +160,8 @@ class Batches:
                 await asyncio.sleep(0)
         else:
             after, left = -1, file.lines
-            while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=PAGE):
+            limit = max(1, min(LINES_AT_ONCE, BYTES_AT_ONCE * file.lines // max(1, file.size_bytes)))
+            while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=limit):
                 after, left = found[-1][0], left - len(found)
                 yield b"".join(line for _, line in found)
                 await asyncio.sleep(0)
