@@ -168,7 +168,7 @@ class MessageUsage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cache_creation_input_tokens: Tokens
     cache_read_input_tokens: Tokens
     output_tokens: Tokens
-    output_tokens_details: OutputTokensDetails
+    output_tokens_details: OutputTokensDetails | UnsetType = UNSET
     service_tier: str | UnsetType = UNSET
     cache_creation: CacheCreation | UnsetType = UNSET
     inference_geo: str | UnsetType = UNSET

@@ -41,14 +41,15 @@ def message_id(request_id: str) -> str:
 
 
 def usage_object(usage: Usage) -> Json:
-    """Usage as Anthropic's clients read it: every input token is in exactly one of three counts."""
-    return {
+    """Usage as Anthropic's clients read it: every input token is in exactly one of three counts. Of thinking nothing is
+    said where none was counted: vendors that do not count it apart have it in their output."""
+    made = {
         "input_tokens": usage.input + usage.audio_input,
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cached_input,
         "output_tokens": usage.output_total,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning},
     }
+    return made | {"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else made
 
 
 def stop_of(finish: str | None, stop_sequence: str | None, beside: Beside, *, refused: bool, called: bool) -> Json:
