@@ -43,6 +43,7 @@ async def test_a_key_is_asked_for_once_in_a_turn_and_ends_with_the_next(tmp_path
         for _ in range(3):
             assert await keys.authenticate(KEY) == KeyHolder("acme", "app", "key_1")
         assert len(asked.digests) == 1
+        assert KEY.decode() not in repr(vars(keys)), "it is known by its digest alone"
         await next_turn()
         assert await keys.authenticate(KEY) == KeyHolder("acme", "app", "key_1")
         assert len(asked.digests) == 2

@@ -23,16 +23,17 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._found: dict[bytes, KeyHolder | Refuse] = {}
+        self._found: dict[str, KeyHolder | Refuse] = {}
 
     async def authenticate(self, api_key: bytes | None) -> KeyHolder | Refuse:
         """The holder of the key. Raises StoreUnavailable."""
         if api_key is None or not api_key.startswith(_PREFIX):
             return _UNKNOWN
-        found = self._found.get(api_key)
+        digest = key_digest(api_key)
+        found = self._found.get(digest)
         if found is None:
-            found = await self._store.find_key(key_digest(api_key)) or _UNKNOWN
+            found = await self._store.find_key(digest) or _UNKNOWN
             if not self._found:
                 asyncio.get_running_loop().call_soon(self._found.clear)
-            self._found[api_key] = found
+            self._found[digest] = found
         return found
