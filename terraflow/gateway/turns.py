@@ -1,14 +1,16 @@
 """Long work in turns: one piece of it each time round the loop, whosever it is.
 
-1. What takes milliseconds of the loop (a large body's parsing, a step of a long scan) is done here. However many
-   requests have such work, what is short waits for one piece of it, never for one of each.
+1. What takes milliseconds of the loop, or is short and never ends (a large body's parsing, a step of a long scan, a
+   piece of a file), is done here. However many requests have such work, what is short waits for one piece of it, never
+   for one of each.
 2. Turns are given in the order in which they were asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 LONG_BYTES = 64 * 1024
@@ -29,8 +31,15 @@ class Turns:
 
     async def take(self, piece: Callable[[], T]) -> T:
         """What `piece` returns or raises, when its turn has come; the loop goes round before the next one."""
+        async with self.turn():
+            return piece()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The block is a piece, which waits for nothing, when its turn has come; the loop goes round before the next
+        one."""
         async with self._one:
             try:
-                return piece()
+                yield
             finally:
                 await asyncio.sleep(0)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +23,7 @@ from terraflow.storage.sqlite.batch_files import PIECE_BYTES
 from tests.harness import bundle
 from tests.harness.batches import joined, line
 from tests.harness.bundle import purpose, sim
-from tests.harness.inside import plane_inside
+from tests.harness.inside import Inside, plane_inside
 from tests.harness.wire import MemoryWire
 from tests.storage.test_batches import batch
 
@@ -134,3 +137,56 @@ async def test_of_long_results_few_are_in_memory_at_a_time(line_bytes: int, at_o
         pieces = [piece async for piece in desk.pieces(ResultFile(found, True))]
         assert max(map(len, pieces)) == at_once * line_bytes
         assert sum(map(len, pieces)) == 20 * line_bytes
+
+
+class Reading:
+    """The real store of batches, and how many pieces were read in each turn of the loop."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._turn = 0
+        self.reads = Counter[int]()
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def read_piece(self, file: BatchFile, no: int) -> bytes | None:
+        """See the port."""
+        self.reads[self._turn] += 1
+        return cast("bytes | None", await self._real.read_piece(file, no))
+
+
+@asynccontextmanager
+async def reading(path: Path, pieces: int) -> AsyncIterator[tuple[Inside, Reading, Callable[[], MemoryWire]]]:
+    """A plane with a file of so many pieces, and requests that read it."""
+    async with plane_inside(path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        desk: Any = plane.parts.service.edge.desk
+        file = await desk.keep(KeyHolder("acme", "web", "key_1"), "a", b"x" * pieces * PIECE_BYTES, 3_600)
+        store = desk._store = Reading(desk._store)
+        target = f"/v1/files/{file.id}/content".encode()
+        yield plane, store, lambda: MemoryWire("GET", target, plane.headers({}), b"")
+
+
+async def test_who_reads_files_keeps_nobody_waiting_for_more_than_a_piece(tmp_path: Path) -> None:
+    async with reading(tmp_path, 5) as (plane, store, ask):
+        wires = [ask() for _ in range(20)]
+        await asyncio.wait_for(asyncio.gather(*map(plane.parts.service.handle, wires)), 20)
+        assert {len(wire.answer) for wire in wires} == {5 * PIECE_BYTES}
+        assert store.reads.total() == 20 * 6
+        assert set(store.reads.values()) == {1}
+
+
+async def test_for_who_has_left_no_file_is_read_to_its_end(tmp_path: Path) -> None:
+    async with reading(tmp_path, 20) as (plane, store, ask):
+        wire = ask()
+        task = asyncio.create_task(plane.parts.service.handle(wire))
+        while not wire.answer:  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0)
+        wire.leave()
+        await asyncio.wait_for(task, 10)
+        assert store.reads.total() < 10

@@ -150,21 +150,32 @@ class Batches:
         found.sort(key=_place, reverse=newest_first)
         return found[:limit], len(found) > limit
 
-    async def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
-        """The bytes of a file, a piece at a time; the loop goes round between them. Raises Shortened, at the end."""
-        if isinstance(file, BatchFile):
-            no, left = 0, file.size_bytes
-            while (piece := await self._store.read_piece(file, no)) is not None:
-                yield piece
-                no, left = no + 1, left - len(piece)
-                await asyncio.sleep(0)
-        else:
-            after, left = -1, file.lines
-            limit = max(1, min(LINES_AT_ONCE, BYTES_AT_ONCE * file.lines // max(1, file.size_bytes)))
-            while found := await self._store.results(file.batch, completed=file.completed, after=after, limit=limit):
-                after, left = found[-1][0], left - len(found)
-                yield b"".join(line for _, line in found)
-                await asyncio.sleep(0)
+    def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
+        """The bytes of a file, a piece at a time, each in its turn. Raises Shortened, at the end."""
+        return self._uploaded(file) if isinstance(file, BatchFile) else self._resulting(file)
+
+    async def _uploaded(self, file: BatchFile) -> AsyncIterator[bytes]:
+        no, left = 0, file.size_bytes
+        while True:
+            async with self._plane.turns.turn():
+                piece = await self._store.read_piece(file, no)
+            if piece is None:
+                break
+            yield piece
+            no, left = no + 1, left - len(piece)
+        if left:
+            raise Shortened
+
+    async def _resulting(self, file: ResultFile) -> AsyncIterator[bytes]:
+        after, left = -1, file.lines
+        limit = max(1, min(LINES_AT_ONCE, BYTES_AT_ONCE * file.lines // max(1, file.size_bytes)))
+        while True:
+            async with self._plane.turns.turn():
+                found = await self._store.results(file.batch, completed=file.completed, after=after, limit=limit)
+            if not found:
+                break
+            after, left = found[-1][0], left - len(found)
+            yield b"".join(line for _, line in found)
         if left:
             raise Shortened
 

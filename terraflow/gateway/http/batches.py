@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -152,10 +153,15 @@ async def content(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     if isinstance(found, Refuse):
         return found
     wire, named = arrived.wire, request_id_headers(arrived.mouth, arrived.request_id)
+    gone = asyncio.Event()
+    wire.on_leave(gone.set)
     last = b""
     started = False
     try:
         async for piece in edge.desk.pieces(found):
+            if gone.is_set():
+                # Whatever is written goes nowhere, and nothing would hold its reading up.
+                return None
             if last and not started:
                 wire.start_stream(200, [(b"content-type", _LINES), *named], edge.plane.limits.deadline_ms_max / 1000)
                 started = True
