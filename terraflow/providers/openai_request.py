@@ -2,8 +2,9 @@
 
 1. What is sent is the neutral document plus the model, the stream flags and the output limit. Unknown fields
    travel: an engine takes them, OpenAI refuses them by name.
-2. `thinking_blocks` of an earlier answer are another vendor's signed state and stay behind, with their places; so does
-   `reasoning_content`, except for engines, whose templates read it.
+2. What an earlier answer has and OpenAI refuses to hear stays behind: `thinking_blocks` are another vendor's signed
+   state, their places and `text_blocks` go with them, and a list of no calls is that of an engine. Thoughts as text are
+   for engines, whose templates read them.
 3. What only other API shapes have is told in OpenAI's words or refused (`openai_extensions`).
 4. Calls' ids that are longer than OpenAI takes, as engines make them, are told in another form.
 5. `max_completion_tokens` bounds the reasoning too, so a contract's reasoning budget needs no field here.
@@ -28,9 +29,10 @@ _LIMIT_FIELD = {
     Dialect.SELF_HOSTED: "max_tokens",
 }
 _LEFT_BEHIND = {
-    Dialect.CURRENT: ("thinking_blocks", "block_order", "reasoning_content"),
-    Dialect.SELF_HOSTED: ("thinking_blocks", "block_order"),
+    Dialect.CURRENT: ("thinking_blocks", "block_order", "text_blocks", "reasoning_content", "reasoning"),
+    Dialect.SELF_HOSTED: ("thinking_blocks", "block_order", "text_blocks"),
 }
+_CALLS = "tool_calls"
 _CALL_ID_MAX = 40
 _CALL_ID = re.compile(rf".{{0,{_CALL_ID_MAX}}}", re.DOTALL)
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -47,11 +49,17 @@ def request_body(model: str, dialect: Dialect, call: Call, *, stream: bool) -> b
         document = without_extensions(document, dialect)
     body: dict[str, Any] = {"model": model, **document, _LIMIT_FIELD[dialect]: call.output_tokens_max}
     left_behind = _LEFT_BEHIND[dialect]
-    if any(field in message for message in document["messages"] for field in left_behind):
-        body["messages"] = [{k: v for k, v in m.items() if k not in left_behind} for m in document["messages"]]
+    if any(_has_more(message, left_behind) for message in document["messages"]):
+        body["messages"] = [
+            {k: v for k, v in m.items() if k not in left_behind and (v or k != _CALLS)} for m in document["messages"]
+        ]
     if stream:
         body.update(_STREAM)
     return _encode(body)
+
+
+def _has_more(message: dict[str, Any], left_behind: tuple[str, ...]) -> bool:
+    return any(field in message for field in left_behind) or (_CALLS in message and not message[_CALLS])
 
 
 def _has_long_id(message: dict[str, Any]) -> bool:

@@ -64,6 +64,16 @@ async def test_engines_get_max_tokens_and_the_readable_reasoning():
     assert "thinking_blocks" in history[1]
 
 
+@pytest.mark.parametrize("calls", [[], None])
+async def test_an_engines_answer_goes_on_with_openai_without_what_that_refuses(calls: Any):
+    said = {"role": "assistant", "content": "b", "refusal": None, "annotations": []}
+    beside = {"reasoning": "r", "reasoning_content": "r", "text_blocks": [], "tool_calls": calls}
+    history = [{"role": "user", "content": "a"}, said | beside, {"role": "user", "content": "c"}]
+    async with facing(says(200, whole())) as (provider, vendor):
+        await provider.complete(call(messages=history))
+    assert vendor.requests[0].body["messages"] == [history[0], said, history[2]]
+
+
 async def test_what_clients_know_of_an_answer_is_kept_and_nothing_else():
     logprobs = {
         "content": [{"token": "hi", "logprob": -0.1, "bytes": [104], "top_logprobs": []}],
