@@ -205,7 +205,8 @@ def _translate_messages(messages: list[Json]) -> tuple[list[Json], list[Json]]:
     system: list[Json] = []
     turns: list[Json] = []
     for message in messages:
-        for field in ("name", "function_call"):
+        # The result of a tool names its tool by the call's id.
+        for field in ("function_call",) if message["role"] == "tool" else ("name", "function_call"):
             if message.get(field) is not None:
                 raise unsupported(f"messages[].{field}")
         only(message, within.MESSAGE, _UNKNOWN_IN_MESSAGE)

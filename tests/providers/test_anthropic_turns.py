@@ -206,6 +206,12 @@ def test_a_message_without_an_equivalent_is_refused(message: dict[str, Any], bel
     assert (failed.failure, failed.fields) == (Failure.UNSUPPORTED_FIELD, (f"messages[].{below}",))
 
 
+def test_a_tools_result_may_name_its_tool_too() -> None:
+    result = {"role": "tool", "tool_call_id": "t", "name": "weather", "content": "rain"}
+    sent = {"type": "tool_result", "tool_use_id": "t", "content": "rain"}
+    assert translated(messages=[result])["messages"] == [{"role": "user", "content": [sent]}]
+
+
 def test_an_answer_may_be_sent_back_with_what_answers_have() -> None:
     said = {"role": "assistant", "content": "ok", "refusal": None, "audio": None, "function_call": None, "parsed": None}
     beside = {
