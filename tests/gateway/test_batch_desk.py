@@ -175,10 +175,18 @@ async def reading(path: Path, pieces: int) -> AsyncIterator[tuple[Inside, Readin
 async def test_who_reads_files_keeps_nobody_waiting_for_more_than_a_piece(tmp_path: Path) -> None:
     async with reading(tmp_path, 5) as (plane, store, ask):
         wires = [ask() for _ in range(20)]
-        await asyncio.wait_for(asyncio.gather(*map(plane.parts.service.handle, wires)), 20)
+        readers = asyncio.gather(*map(plane.parts.service.handle, wires))
+        while not store.reads:  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0)
+        await plane.parts.plane.turns.take(lambda: None)
+        assert store.reads.total() < 5, "who has a large body does not wait for them"
+        desk, asked = plane.parts.service.edge.desk, Asked(input_file=wires[0].raw_path.decode().split("/")[3])
+        assert isinstance(await desk.create_of_file(KeyHolder("acme", "web", "key_1"), Declared(), asked), Refuse)
+        assert store.reads.total() < 30, "nor does a batch that is made"
+        await asyncio.wait_for(readers, 20)
         assert {len(wire.answer) for wire in wires} == {5 * PIECE_BYTES}
-        assert store.reads.total() == 20 * 6
-        assert set(store.reads.values()) == {1}
+        assert store.reads.total() == 21 * 6
+        assert max(store.reads.values()) == 2
 
 
 async def test_for_who_has_left_no_file_is_read_to_its_end(tmp_path: Path) -> None:

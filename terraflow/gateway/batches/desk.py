@@ -23,7 +23,7 @@ from terraflow.gateway.batches.uploads import Uploads
 from terraflow.gateway.exchange import Declared
 from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.plane import Plane
-from terraflow.gateway.turns import LONG_BYTES
+from terraflow.gateway.turns import LONG_BYTES, Turns
 from terraflow.ports.batches import ENDED, Batch, BatchFile, BatchStatus, BatchStore, Page, Room
 from terraflow.ports.store import KeyHolder, StoreUnavailable
 
@@ -97,6 +97,8 @@ class Batches:
         self._store = store
         # A batch that is being made is in memory some times over: its bytes, its lines, the items made of them.
         self._making = asyncio.Lock()
+        # Turns of their own: neither a request with its body nor a batch that is made waits for those who read files.
+        self._reading = Turns()
 
     async def keep(self, caller: KeyHolder, name: str, data: bytes, keep_s: int) -> BatchFile | Refuse:
         """A file to make a batch of, for so long; QUEUE_SHED without room."""
@@ -152,12 +154,12 @@ class Batches:
 
     def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
         """The bytes of a file, a piece at a time, each in its turn. Raises Shortened, at the end."""
-        return self._uploaded(file) if isinstance(file, BatchFile) else self._resulting(file)
+        return self._uploaded(file, self._reading) if isinstance(file, BatchFile) else self._resulting(file)
 
-    async def _uploaded(self, file: BatchFile) -> AsyncIterator[bytes]:
+    async def _uploaded(self, file: BatchFile, turns: Turns) -> AsyncIterator[bytes]:
         no, left = 0, file.size_bytes
         while True:
-            async with self._plane.turns.turn():
+            async with turns.turn():
                 piece = await self._store.read_piece(file, no)
             if piece is None:
                 break
@@ -170,7 +172,7 @@ class Batches:
         after, left = -1, file.lines
         limit = max(1, min(LINES_AT_ONCE, BYTES_AT_ONCE * file.lines // max(1, file.size_bytes)))
         while True:
-            async with self._plane.turns.turn():
+            async with self._reading.turn():
                 found = await self._store.results(file.batch, completed=file.completed, after=after, limit=limit)
             if not found:
                 break
@@ -192,7 +194,7 @@ class Batches:
             return none
         async with self._making:
             try:
-                data = b"".join([piece async for piece in self.pieces(file)])
+                data = b"".join([piece async for piece in self._uploaded(file, Turns())])
             except Shortened:
                 # The lines that are left are not what was handed in.
                 return none
