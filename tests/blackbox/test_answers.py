@@ -307,6 +307,18 @@ def test_an_answer_whose_producer_is_no_longer_permitted_is_not_given(
     checks.answered(site.caller, site.caller.ask(), capability="other")
 
 
+def test_what_two_mouths_tell_a_model_in_other_words_is_not_the_same(site: Site, vendor: Vendor) -> None:
+    """Chat sends a field that it does not know as it is; the mouth that has it says the same in OpenAI's words."""
+    body: Json = {"max_tokens": 2_000, "messages": [{"role": "user", "content": "Think twice."}]}
+    body["thinking"] = {"type": "enabled", "budget_tokens": 1_024}
+    sent = []
+    for mouth in (CHAT, MESSAGES):
+        calls = len(vendor.requests)
+        assert site.caller.post(body, headers_of("cached"), mouth.path).status_code == 200
+        sent += [request.body for request in vendor.requests[calls:]]
+    assert [("thinking" in told, "reasoning_effort" in told) for told in sent] == [(True, False), (False, True)]
+
+
 def test_an_answer_that_is_given_again_counts_nothing(site: Site, vendor: Vendor) -> None:
     used: Json = {"prompt_tokens": 10, "completion_tokens": 5}
     used["prompt_tokens_details"] = {"cached_tokens": 3, "text_tokens": 9}

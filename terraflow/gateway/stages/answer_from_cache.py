@@ -1,7 +1,8 @@
 """Step 12: a validated answer to the very same request, given again.
 
 1. The key is the tenant, the contract's id and version, what the request was classified and pinned as, and its
-   canonical document with the length of the answer it asks for; nothing less than all of it.
+   canonical document with the length of the answer it asks for and with whether it is told in extension fields, which
+   are sent in other words; nothing less than all of it.
 2. An answer is given only while the capability that produced it is still permitted to this request.
 3. It used nothing, and says so in every count.
 """
@@ -66,6 +67,7 @@ def _key(x: Exchange) -> str:
         int(x.data_class or 0),
         sorted(x.sensitive_types),
         request.output_tokens_max,
+        request.extended,
         request.document,
     )
     return hashlib.sha256(_encode(parts)).hexdigest()
