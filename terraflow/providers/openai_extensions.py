@@ -3,7 +3,8 @@
 1. Cache marks stay behind: OpenAI and the engines cache every prefix by themselves, without being told.
 2. Thinking is an effort here: that of `output_config`, else the greatest whose usual budget keeps to the budget asked
    for. Thinking that is adaptive or off, between tools too, is what a request without either field gets. A model's
-   earlier thoughts are told to engines, as their readable text; their signatures mean nothing to them.
+   earlier thoughts are told to engines, as their readable text; their signatures mean nothing to them. A turn of
+   nothing but thoughts is none to OpenAI.
 3. The result of a tool that failed says so in its text, since it has no mark for it.
 4. OpenAI takes nothing but text as a tool's result: images and files of one stand before what the user says next,
    behind the name of the call; engines take them where they are.
@@ -60,6 +61,8 @@ def without_extensions(document: Json, dialect: Dialect) -> Json:
     if "top_k" in made and dialect is not Dialect.SELF_HOSTED:
         raise unsupported("top_k")
     messages = [_message(message, dialect) for message in document["messages"]]
+    if dialect is Dialect.CURRENT:
+        messages = [message for message in messages if _says_something(message)]
     made["messages"] = _attached_apart(messages) if dialect is Dialect.CURRENT else messages
     if "tools" in made:
         made["tools"] = [_tool(tool, dialect) for tool in made["tools"]]
@@ -153,6 +156,10 @@ def _message(message: Json, dialect: Dialect) -> Json:
     if "tool_calls" in made:
         made["tool_calls"] = [_unmarked(call) for call in made["tool_calls"]]
     return made
+
+
+def _says_something(message: Json) -> bool:
+    return message.get("content") is not None or bool(message.get("tool_calls"))
 
 
 def _attached_apart(messages: list[Json]) -> list[Json]:

@@ -67,6 +67,16 @@ def test_what_is_told_in_other_words_or_needs_no_telling(fields: Json, told: Jso
     assert sent(**fields) == {"messages": [USER]} | told
 
 
+def test_a_turn_of_nothing_but_thoughts_is_none_to_openai() -> None:
+    """It refuses a message without content and without calls."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+    turn = {"role": "assistant", "content": None, "thinking_blocks": [thought]}
+    messages: list[Json] = [USER, turn, USER]
+    assert sent(messages=messages)["messages"] == [USER, USER]
+    kept = {"role": "assistant", "content": None, "reasoning_content": "hm"}
+    assert sent(Dialect.SELF_HOSTED, messages=messages)["messages"] == [USER, kept, USER]
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
