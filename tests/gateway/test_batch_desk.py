@@ -14,7 +14,7 @@ import pytest
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.types import Instant
-from terraflow.gateway.batches.desk import Asked, ResultFile
+from terraflow.gateway.batches.desk import READERS_MAX, Asked, ResultFile
 from terraflow.gateway.batches.uploads import TENANT_MAX, WAITING_MAX
 from terraflow.gateway.exchange import Declared
 from terraflow.ports.batches import BatchFile, BatchStatus, Room
@@ -198,3 +198,38 @@ async def test_for_who_has_left_no_file_is_read_to_its_end(tmp_path: Path) -> No
         wire.leave()
         await asyncio.wait_for(task, 10)
         assert store.reads.total() < 10
+
+
+class Slow(MemoryWire):
+    """A caller that takes nothing until it is told to."""
+
+    takes = asyncio.Event()
+
+    async def send_event(self, event: bytes) -> None:
+        await super().send_event(event)
+        await self.takes.wait()
+
+
+async def test_a_tenant_reads_so_many_files_at_a_time_and_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slow, "takes", asyncio.Event())
+    async with reading(tmp_path, 5) as (plane, store, ask):
+        service, target = plane.parts.service, ask().raw_path
+        wires = [Slow("GET", target, plane.headers({}), b"") for _ in range(READERS_MAX + 4)]
+        readers = asyncio.gather(*map(service.handle, wires))
+        while sum(bool(wire.answer) for wire in wires) < READERS_MAX:  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0)
+        theirs = await service.edge.desk.keep(KeyHolder("umbra", "web", "key_2"), "b", b"theirs", 3_600)
+        assert isinstance(theirs, BatchFile)
+        key = plane.folder.issue_key("umbra")
+        headers = plane.headers({"authorization": f"Bearer {key}"})
+        other = MemoryWire("GET", f"/v1/files/{theirs.id}/content".encode(), headers, b"")
+        await asyncio.wait_for(service.handle(other), 5)
+        assert (other.status, other.answer) == (200, b"theirs")
+        assert not any(wire.answer for wire in wires[READERS_MAX:])
+        assert store.reads.total() == 2 * READERS_MAX + 2
+        Slow.takes.set()
+        await asyncio.wait_for(readers, 20)
+        assert {len(wire.answer) for wire in wires} == {5 * PIECE_BYTES}
+        assert not service.edge.desk._readers

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -32,6 +33,8 @@ RETRY_S = 60
 LINES_AT_ONCE, BYTES_AT_ONCE = 16, 256 * 1024
 """Lines that are read at a time when results are sent: fewer where they are long on the average. A line of pictures has
 megabytes, and is in memory for each who reads it."""
+READERS_MAX = 16
+"""Files of one tenant that are read at a time: each holds up to a megabyte while its caller takes it."""
 OUTPUT, ERRORS = "-output", "-errors"
 UPLOADED, RESULTS = "batch", "batch_output"
 """What a file is for, in OpenAI's words."""
@@ -99,6 +102,7 @@ class Batches:
         self._making = asyncio.Lock()
         # Turns of their own: neither a request with its body nor a batch that is made waits for those who read files.
         self._reading = Turns()
+        self._readers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def keep(self, caller: KeyHolder, name: str, data: bytes, keep_s: int) -> BatchFile | Refuse:
         """A file to make a batch of, for so long; QUEUE_SHED without room."""
@@ -151,6 +155,10 @@ class Batches:
                 found += [file for file in files if file.lines and _is_behind(file, behind, newest_first)]
         found.sort(key=_place, reverse=newest_first)
         return found[:limit], len(found) > limit
+
+    def reader(self, tenant: str) -> asyncio.Semaphore:
+        """What is held while a file is read; forgotten with the last who waits."""
+        return self._readers.setdefault(tenant, asyncio.Semaphore(READERS_MAX))
 
     def pieces(self, file: BatchFile | ResultFile) -> AsyncIterator[bytes]:
         """The bytes of a file, a piece at a time, each in its turn. Raises Shortened, at the end."""

@@ -152,6 +152,11 @@ async def content(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     found = Refuse(reason=ModelApi.NOT_FOUND) if arrived.wire.method == "HEAD" else await _found(edge, arrived)
     if isinstance(found, Refuse):
         return found
+    async with edge.desk.reader(arrived.caller.tenant):
+        return await _send(edge, arrived, found)
+
+
+async def _send(edge: Edge, arrived: Arrived, found: BatchFile | ResultFile) -> Reply | Refuse | None:
     wire, named = arrived.wire, request_id_headers(arrived.mouth, arrived.request_id)
     gone = asyncio.Event()
     wire.on_leave(gone.set)
