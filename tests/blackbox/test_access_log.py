@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,31 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/operating/on-call.md"
 @pytest.fixture(scope="module")
 def site(launch_shared: Launch) -> Site:
     purposes = purpose("plain", sim("one")), purpose("poor", sim("two"))
-    return launch_shared(bundle.document(*purposes, budgets=[limit("workload", "poor", "hour", "0")]))
+    return launch_shared(bundle.document(*purposes, budgets=[limit("workload", "poor", "hour", "0")]), faults=True)
 
 
-def line_of(site: Site, request_id: str) -> Json:
-    """A request's line, once it is written."""
+def found(site: Site, holds: Callable[[Json], bool]) -> Json:
+    """The first line of which that holds, once it is written."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         for text in site.plane.log.read_text().splitlines():
             said: Json = json.loads(text)
-            if said.get("request_id") == request_id:
+            if holds(said):
                 return said
         time.sleep(0.02)
     raise AssertionError("no line")
+
+
+def line_of(site: Site, request_id: str) -> Json:
+    """A request's line."""
+    return found(site, lambda said: said.get("request_id") == request_id)
+
+
+def shed_line(site: Site) -> Json:
+    """The line of what was shed before it was governed."""
+    with site.plane.fault("behind"):
+        assert site.caller.ask("plain").status_code == 429
+    return found(site, lambda said: "requests" in said)
 
 
 def id_of(response: httpx2.Response) -> str:
@@ -71,9 +84,15 @@ def test_the_status_is_the_one_that_was_answered(
     assert (said["reason"], said["status"]) == (reason, response.status_code)
 
 
+def test_what_is_shed_before_it_is_governed(site: Site) -> None:
+    said = shed_line(site)
+    assert (said["tenant"], said["application"], said["reason"]) == ("acme", "web", "QUEUE_SHED")
+    assert said["requests"] >= 1 and said["request_id"] is None
+
+
 def test_every_field_of_a_line_is_documented(site: Site) -> None:
     governed = line_of(site, id_of(site.caller.ask("plain")))
     away = line_of(site, id_of(site.caller.post(b"{")))
     documented = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", PAGE.read_text(), re.MULTILINE)
     named = {name for row in documented for name in re.findall(r"`([a-z_]+)`", row)}
-    assert governed.keys() | away.keys() == named
+    assert governed.keys() | away.keys() | shed_line(site).keys() == named
