@@ -79,7 +79,7 @@ bench: setup  ## how fast it is, against its figures (about six minutes; ARGS=--
 bench-hints: setup  ## how fast route hints are, against their figures (about three minutes; ARGS=--quick for a look)
 	@$(BIN)/python -m bench.hints $(ARGS)
 
-bench-overload: setup  ## ten times what the plane can serve, and a plain queue beside it (about two minutes)
+bench-overload: setup  ## ten times what the plane can serve, on a whole processor and on a quarter, and a plain queue beside it (about three minutes)
 	@$(BIN)/python -m bench.overload $(ARGS)
 
 bench-setup: $(BENCH)/.ready  ## what the bench compares with (LiteLLM) and the profiler, in an environment of their own
