@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-from terraflow.app.runtime import SystemClock
-from terraflow.contracts.capability import Dialect, ProviderKind
-from terraflow.ports.upstream import Provider
-from terraflow.providers.open import open_provider
-from terraflow.providers.outbound import Outbound
-from tests.providers.sample import LOOPBACK, capability
-from tests.providers.vendor import Reply, Vendor
+from terraflow.contracts.capability import ProviderKind
+from tests.providers.facing import facing_vendor
 
 DONE = b"data: [DONE]\n\n"
 
 
-@asynccontextmanager
-async def facing(*replies: Reply, dialect: Dialect = Dialect.CURRENT) -> AsyncIterator[tuple[Provider, Vendor]]:
-    vendor = await Vendor(*replies).start()
-    outbound = Outbound(LOOPBACK)
-    asked = capability(ProviderKind.OPENAI, endpoint=f"http://127.0.0.1:{vendor.port}/v1", dialect=dialect)
-    opened = await open_provider(asked, "sk-secret", outbound, SystemClock())
-    try:
-        yield opened.provider, vendor
-    finally:
-        await opened.provider.close()
-        await outbound.close()
-        await vendor.stop()
+facing = partial(facing_vendor, ProviderKind.OPENAI, path="/v1")
+"""The adapter and its vendor, who answers so; a `dialect` may be named."""
 
 
 def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from terraflow.app.runtime import SystemClock
 from terraflow.contracts.capability import ProviderKind
-from terraflow.ports.upstream import Chunk, Failure, Provider, ProviderFailure, Usage
-from terraflow.providers.open import open_provider
-from terraflow.providers.outbound import Outbound
-from tests.providers.sample import LOOPBACK, call, capability, collect, finishes, text_of, tool_calls_of
-from tests.providers.vendor import Reply, Vendor, forever, says, streams
+from terraflow.ports.upstream import Chunk, Failure, ProviderFailure, Usage
+from tests.providers.facing import facing_vendor
+from tests.providers.sample import call, collect, finishes, text_of, tool_calls_of
+from tests.providers.vendor import forever, says, streams
 
-
-@asynccontextmanager
-async def facing(*replies: Reply, path: str = "") -> AsyncIterator[tuple[Provider, Vendor]]:
-    vendor = await Vendor(*replies).start()
-    outbound = Outbound(LOOPBACK)
-    asked = capability(ProviderKind.ANTHROPIC, endpoint=f"http://127.0.0.1:{vendor.port}{path}")
-    opened = await open_provider(asked, "sk-secret", outbound, SystemClock())
-    try:
-        yield opened.provider, vendor
-    finally:
-        await opened.provider.close()
-        await outbound.close()
-        await vendor.stop()
+facing = partial(facing_vendor, ProviderKind.ANTHROPIC)
 
 
 def message(*content: dict[str, Any], stop: str | None = "end_turn", **usage: Any) -> dict[str, Any]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from terraflow.app.runtime import SystemClock
 from terraflow.contracts.capability import ProviderKind
 from terraflow.contracts.script import Act, FinishReason, SimulatedToolCall, SimulatedUsage
 from terraflow.ports.upstream import Failure, Provider, ProviderFailure, Usage
-from terraflow.providers.open import open_provider
-from terraflow.providers.outbound import Outbound
-from tests.providers.sample import LOOPBACK, call, capability, collect, finishes, text_of, tool_calls_of
+from tests.providers.facing import facing_vendor
+from tests.providers.sample import call, collect, finishes, text_of, tool_calls_of
 from tests.providers.speakers import ANTHROPIC_REFUSALS, OPENAI_REFUSALS, VENDOR_TEXT, speak_anthropic, speak_openai
 from tests.providers.vendor import Vendor
 
@@ -34,18 +31,11 @@ CALLS = (
 )
 
 
-@asynccontextmanager
-async def playing(kind: ProviderKind, *acts: Act) -> AsyncIterator[tuple[Provider, Vendor]]:
-    vendor = await Vendor(*(SPEAKERS[kind](act) for act in acts) if kind in SPEAKERS else ()).start()
-    outbound = Outbound(LOOPBACK)
-    endpoint = f"http://127.0.0.1:{vendor.port}" if kind in SPEAKERS else None
-    opened = await open_provider(capability(kind, endpoint=endpoint, acts=acts), "k", outbound, SystemClock())
-    try:
-        yield opened.provider, vendor
-    finally:
-        await opened.provider.close()
-        await outbound.close()
-        await vendor.stop()
+def playing(kind: ProviderKind, *acts: Act) -> AbstractAsyncContextManager[tuple[Provider, Vendor]]:
+    """A provider of this kind that performs these acts, and the vendor behind it, if there is one."""
+    if kind in SPEAKERS:
+        return facing_vendor(kind, *(SPEAKERS[kind](act) for act in acts), acts=acts)
+    return facing_vendor(kind, endpoint=None, acts=acts)
 
 
 @every
