@@ -15,11 +15,13 @@ from tests.harness.bounded import bounded as bounded
 from tests.harness.bundle import Json
 from tests.harness.caller import CANARY, Caller
 from tests.harness.checks import Checks
+from tests.harness.claude import claude_says
 from tests.harness.edge import Connection
 from tests.harness.folder import DataFolder
 from tests.harness.mouths import INVOCATIONS, MOUTHS, VENDORS, Mouth
 from tests.harness.plane import RUNNING, Plane
-from tests.harness.upstreams import Upstreams
+from tests.harness.upstreams import Upstreams, answer
+from tests.providers.vendor import Vendor
 from tests.raised import Raised
 
 
@@ -149,3 +151,15 @@ def upstreams() -> Iterator[Upstreams]:
     """The vendors of one file."""
     with Upstreams() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def claude(upstreams: Upstreams) -> Vendor:
+    """One vendor of the file, of Anthropic's shape."""
+    return upstreams.open(claude_says({"type": "text", "text": "Certainly."}))
+
+
+@pytest.fixture(scope="module")
+def engine(upstreams: Upstreams) -> Vendor:
+    """Another, of OpenAI's shape."""
+    return upstreams.open(answer())

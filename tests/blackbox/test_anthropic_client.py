@@ -32,11 +32,6 @@ def vendor(upstreams: Upstreams) -> Vendor:
 
 
 @pytest.fixture(scope="module")
-def claude(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(claude_says({"type": "text", "text": "Certainly."}))
-
-
-@pytest.fixture(scope="module")
 def site(launch_shared: Launch, vendor: Vendor, claude: Vendor) -> Site:
     return launch_shared(
         bundle.document(

@@ -17,7 +17,7 @@ from tests.blackbox.conftest import Launch, Site
 from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote
 from tests.harness.claude import anthropic_at, block, event
-from tests.harness.upstreams import DONE, Upstreams, answer, flow
+from tests.harness.upstreams import DONE, flow
 from tests.harness.vendor_clients import PARAMETERS
 from tests.providers.vendor import Reply, Vendor, says, streams
 
@@ -232,16 +232,6 @@ def _chunks(name: str, *, counted: bool) -> Reply:
         pieces.append(delta(at, {}, finish_reason=choice["finish_reason"]))
     raw = b"".join([*pieces, chunk(usage=COUNTED), DONE]) if counted else b"".join([*pieces, DONE])
     return flow(*(raw[at : at + 11] for at in range(0, len(raw), 11)))
-
-
-@pytest.fixture(scope="module")
-def claude(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
-
-
-@pytest.fixture(scope="module")
-def engine(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.harness.bundle import Json, purpose, remote
 from tests.harness.caller import Caller, headers_of
 from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended
 from tests.harness.mouths import CHAT, MESSAGES
-from tests.harness.upstreams import Upstreams, answer
+from tests.harness.upstreams import answer
 from tests.providers.vendor import Vendor, streams
 
 TOOL: Json = {"name": "look_up", "input_schema": {"type": "object"}}
@@ -57,16 +57,6 @@ def _flow() -> Any:
         else:
             events += block(at, made)
     return streams(BEGUN, *events, *ended("tool_use"))
-
-
-@pytest.fixture(scope="module")
-def claude(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
-
-
-@pytest.fixture(scope="module")
-def engine(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
 
 
 @pytest.fixture(scope="module")

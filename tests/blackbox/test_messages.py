@@ -18,7 +18,7 @@ from tests.harness.caller import CANARY, Caller, Streamed, headers_of
 from tests.harness.checks import Checks
 from tests.harness.claude import BEGUN, anthropic_at, block, claude_says, ended, event
 from tests.harness.mouths import MESSAGES
-from tests.harness.upstreams import COST, DONE, END, USED, Gate, Upstreams, answer, chunk, flow, text
+from tests.harness.upstreams import COST, DONE, END, USED, Gate, answer, chunk, flow, text
 from tests.providers.vendor import Vendor, streams
 
 SCHEMA: Json = {
@@ -36,16 +36,6 @@ EVENTS = [
     "message_start", "ping", "content_block_start", "content_block_delta", "content_block_delta", "content_block_stop",
     "message_delta", "message_stop",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def engine(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
-
-
-@pytest.fixture(scope="module")
-def claude(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(claude_says({"type": "text", "text": "Certainly."}))
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from tests.harness import bundle
 from tests.harness.bundle import Json, purpose, remote, sim
 from tests.harness.caller import CANARY, Caller, headers_of
 from tests.harness.checks import Checks
-from tests.harness.claude import anthropic_at, claude_says
+from tests.harness.claude import anthropic_at
 from tests.harness.mouths import MESSAGES
-from tests.harness.upstreams import COST, Upstreams, answer
+from tests.harness.upstreams import COST
 from tests.providers.vendor import Vendor
 
 CARD = "4111 1111 1111 1111"
@@ -25,16 +25,6 @@ TOOL: Json = {"name": "look_up", "input_schema": {"type": "object"}}
 CHAT_TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 MARK = {"type": "ephemeral"}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-
-
-@pytest.fixture(scope="module")
-def engine(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(answer())
-
-
-@pytest.fixture(scope="module")
-def claude(upstreams: Upstreams) -> Vendor:
-    return upstreams.open(claude_says({"type": "text", "text": "Certainly."}))
 
 
 @pytest.fixture(scope="module")
