@@ -171,6 +171,31 @@ def test_what_a_vendor_has_no_words_for_goes_to_one_that_has(caller: Caller, che
     assert alone.json()["error"]["message"].endswith("Here: FIELD_NOT_SUPPORTED: messages[].content[].type.")
 
 
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ({"messages": [{"role": "user", "content": "x", "new": 1}]}, "messages[].unknown field"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "new": 1}]}]},
+            "messages[].content[].unknown field",
+        ),
+        ({"tools": [CHAT_TOOL | {"new": 1}]}, "tools"),
+    ],
+    ids=["message", "part", "tool"],
+)
+def test_a_chats_field_inside_is_told_to_who_takes_it(
+    where: Json, named: str, caller: Caller, engine: Vendor, checks: Checks
+) -> None:
+    """It is left out nowhere: the other vendor's route is passed over, or the request refused."""
+    asked = {"messages": [{"role": "user", "content": "x"}]} | where
+    told = caller.post(asked, headers_of("plain"))
+    assert told.status_code == 200, told.text
+    assert {name: engine.requests[-1].body[name] for name in asked} == asked
+    refused = caller.post(asked, headers_of("thinks"))
+    facts = checks.refused(caller, refused, Governed.PROVIDER_REJECTED_REQUEST, detail="FIELD_NOT_SUPPORTED")
+    assert facts["details"] == {"fields": [named]}
+
+
 def test_a_tool_that_anthropic_runs_is_told_to_nobody(caller: Caller, checks: Checks) -> None:
     tool = {"type": "web_search_20250305", "name": "look_up", "max_uses": 1}
     for workload in ("plain", "thinks"):
