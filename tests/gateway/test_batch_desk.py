@@ -14,10 +14,11 @@ import pytest
 
 from terraflow.core.outcome import Refuse
 from terraflow.core.types import Instant
-from terraflow.gateway.batches.desk import READERS_MAX, Asked, ResultFile
+from terraflow.gateway.batches.desk import PAGE_BYTES, READERS_MAX, Asked, ResultFile
 from terraflow.gateway.batches.uploads import TENANT_MAX, WAITING_MAX
 from terraflow.gateway.exchange import Declared
-from terraflow.ports.batches import BatchFile, BatchStatus, Room
+from terraflow.gateway.http.batches import FILES_PAGE_MAX
+from terraflow.ports.batches import Batch, BatchFile, BatchStatus, Room
 from terraflow.ports.store import KeyHolder
 from terraflow.storage.sqlite.batch_files import PIECE_BYTES
 from tests.harness import bundle
@@ -160,6 +161,16 @@ class Reading:
         self.reads[self._turn] += 1
         return cast("bytes | None", await self._real.read_piece(file, no))
 
+    async def list_files(self, *given: Any) -> Any:
+        """See the port."""
+        self.reads[self._turn] += 1
+        return await self._real.list_files(*given)
+
+    async def list_batches(self, *given: Any) -> Any:
+        """See the port."""
+        self.reads[self._turn] += 1
+        return await self._real.list_batches(*given)
+
 
 @asynccontextmanager
 async def reading(path: Path, pieces: int) -> AsyncIterator[tuple[Inside, Reading, Callable[[], MemoryWire]]]:
@@ -187,6 +198,39 @@ async def test_who_reads_files_keeps_nobody_waiting_for_more_than_a_piece(tmp_pa
         assert {len(wire.answer) for wire in wires} == {5 * PIECE_BYTES}
         assert store.reads.total() == 21 * 6
         assert max(store.reads.values()) == 2
+
+
+@pytest.mark.parametrize("path", [b"/v1/files", b"/v1/batches"])
+async def test_lists_are_read_in_turns(path: bytes, tmp_path: Path) -> None:
+    """A page of each is milliseconds where its batches have long metadata."""
+    async with reading(tmp_path, 1) as (plane, store, _):
+        wires = [MemoryWire("GET", path, plane.headers({}), b"") for _ in range(8)]
+        await asyncio.wait_for(asyncio.gather(*map(plane.parts.service.handle, wires)), 20)
+        assert {wire.status for wire in wires} == {200}
+        assert store.reads.total() == 8
+        assert max(store.reads.values()) == 1
+
+
+async def test_a_page_of_files_or_of_batches_with_long_metadata_is_short_and_none_is_left_out(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        desk, caller = plane.parts.service.edge.desk, KeyHolder("acme", "web", "key_1")
+        asked = Asked(metadata=b'{"note":"%s"}' % (b"x" * (PAGE_BYTES // 3)))
+        made = [await desk.create(caller, Declared(), asked, joined([line("a")])) for _ in range(7)]
+        paged: list[Batch] = []
+        pages, more = [], True
+        while more:
+            page = await desk.page(caller, paged[-1].id if paged else None, 5)
+            assert not isinstance(page, Refuse)
+            paged += page[0]
+            pages.append(len(page[0]))
+            more = page[1]
+        assert [one.id for one in paged[::-1]] == [one.id for one in made if isinstance(one, Batch)]
+        assert pages == [2, 2, 2, 1]
+        kept = [await desk.keep(caller, "a", b"x", 3_600) for _ in range(FILES_PAGE_MAX + 1)]
+        wire = MemoryWire("GET", b"/v1/files?purpose=batch", plane.headers({}), b"")
+        await plane.parts.service.handle(wire)
+        listed = json.loads(wire.answer)
+        assert (len(listed["data"]), listed["has_more"]) == (len(kept) - 1, True)
 
 
 async def test_for_who_has_left_no_file_is_read_to_its_end(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ RETRY_S = 60
 LINES_AT_ONCE, BYTES_AT_ONCE = 16, 256 * 1024
 """Lines that are read at a time when results are sent: fewer where they are long on the average. A line of pictures has
 megabytes, and is in memory for each who reads it."""
+PAGE_BYTES = 256 * 1024
+"""Metadata of the batches of a page, which ends there; each may have 17 KB."""
 READERS_MAX = 16
 """Files of one tenant that are read at a time: each holds up to a megabyte while its caller takes it."""
 OUTPUT, ERRORS = "-output", "-errors"
@@ -100,7 +102,8 @@ class Batches:
         self._store = store
         # A batch that is being made is in memory some times over: its bytes, its lines, the items made of them.
         self._making = asyncio.Lock()
-        # Turns of their own: neither a request with its body nor a batch that is made waits for those who read files.
+        # Turns of their own: neither a request with its body nor a batch that is made waits for those who read files
+        # or lists of them.
         self._reading = Turns()
         self._readers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -143,16 +146,17 @@ class Batches:
             behind = _place(file)
         owner = (caller.tenant, caller.application)
         found: list[BatchFile | ResultFile] = []
-        if purpose in (None, UPLOADED):
-            page = Page(behind=behind, newest_first=newest_first, limit=limit + 1)
-            found += await self._store.list_files(*owner, page, now)
-        if purpose in (None, RESULTS):
-            # A batch has up to two files: the one at whose file the page before ended may have another.
-            at = None if behind is None else (behind[0], _batch_id(behind[1]))
-            page = Page(behind=at, newest_first=newest_first, limit=limit + 2)
-            for batch in await self._store.list_results(*owner, page, now):
-                files = [ResultFile(batch, completed) for completed in (True, False)]
-                found += [file for file in files if file.lines and _is_behind(file, behind, newest_first)]
+        async with self._reading.turn():
+            if purpose in (None, UPLOADED):
+                page = Page(behind=behind, newest_first=newest_first, limit=limit + 1)
+                found += await self._store.list_files(*owner, page, now)
+            if purpose in (None, RESULTS):
+                # A batch has up to two files: the one at whose file the page before ended may have another.
+                at = None if behind is None else (behind[0], _batch_id(behind[1]))
+                page = Page(behind=at, newest_first=newest_first, limit=limit + 2)
+                for batch in await self._store.list_results(*owner, page, now):
+                    files = [ResultFile(batch, completed) for completed in (True, False)]
+                    found += [file for file in files if file.lines and _is_behind(file, behind, newest_first)]
         found.sort(key=_place, reverse=newest_first)
         return found[:limit], len(found) > limit
 
@@ -284,13 +288,22 @@ class Batches:
         return Refuse(reason=ModelApi.BATCH_NOT_FOUND) if found is None else found
 
     async def page(self, caller: KeyHolder, after: str | None, limit: int) -> tuple[Sequence[Batch], bool] | Refuse:
-        """Batches newest first, behind the one named `after`, and whether there are more; BATCH_NOT_FOUND."""
+        """Batches newest first, behind the one named `after`, and whether there are more; BATCH_NOT_FOUND. Fewer than
+        asked for where their metadata is long."""
         behind = None if after is None else await self.find(caller, after)
         if isinstance(behind, Refuse):
             return behind
         now = self._plane.clock.now()
-        found = await self._store.list_batches(caller.tenant, caller.application, behind, limit + 1, now)
-        return found[:limit], len(found) > limit
+        async with self._reading.turn():
+            found = await self._store.list_batches(caller.tenant, caller.application, behind, limit + 1, now)
+        page: list[Batch] = []
+        size = 0
+        for batch in found[:limit]:
+            size += len(batch.metadata)
+            if page and size > PAGE_BYTES:
+                break
+            page.append(batch)
+        return page, len(found) > len(page)
 
     async def cancel(self, caller: KeyHolder, batch_id: str) -> Batch | Refuse:
         """The batch, which takes no further item; one that is ending or has ended stays as it is. BATCH_NOT_FOUND."""
