@@ -144,7 +144,7 @@ def _asked_too_much(x: Exchange, trial: Trial, failure: Failure) -> bool:
 def trial_abandoned(plane: Plane, x: Exchange, trial: Trial, counted: Usage | None) -> None:
     """The call was broken off from our side: the caller left, or the plane stops."""
     plane.health.abandoned(trial.route.capability.id, trial.started)
-    _ended(plane, x, trial, End.BROKEN_OFF, "broken_off", counted)
+    _ended(plane, x, trial, End.UNREACHED if trial.connecting else End.BROKEN_OFF, "broken_off", counted)
 
 
 def _ended(plane: Plane, x: Exchange, trial: Trial, end: End, failure: str | None, usage: Usage | None) -> None:

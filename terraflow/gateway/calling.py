@@ -52,6 +52,7 @@ def call_of(plane: Plane, x: Exchange, trial: Trial) -> Call:
         timeout_s=max(0.001, x.deadline - plane.clock.monotonic()),
         placed=trial.placed,
         failed_replicas=_failed_replicas(x, trial),
+        connecting=trial.connects,
     )
 
 

@@ -26,14 +26,19 @@ class Rests(msgspec.Struct, frozen=True):
 
 class Trial(msgspec.Struct):
     """An open attempt. `started` is a monotonic instant in seconds; `placement` is the replica that took it, where the
-    capability has several."""
+    capability has several. While it is `connecting` nothing of it has gone out."""
 
     route: PlannedRoute
     why: Why
     request: ModelRequest
     started: float
     placement: Placement | None = None
+    connecting: bool = False
 
     def placed(self, placement: Placement) -> None:
         """See `ports.upstream.Call`."""
         self.placement = placement
+
+    def connects(self, now: bool) -> None:
+        """See `ports.upstream.Call`."""
+        self.connecting = now

@@ -182,6 +182,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     `timeout_s` bounds the whole call; `reasoning_budget_tokens` is the contract's, None for none. `placed` is told of
     the replica, where there are several; `failed_replicas` are those on which this request has already failed.
+    `connecting` is told True while nothing of the call has gone out yet, and False from its first byte on.
     """
 
     request: ModelRequest
@@ -190,6 +191,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     placed: Callable[[Placement], None] | None = None
     failed_replicas: tuple[str, ...] = ()
+    connecting: Callable[[bool], None] | None = None
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

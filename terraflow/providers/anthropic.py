@@ -41,12 +41,12 @@ class AnthropicProvider:
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
         body = _encode(translate_request(self._model, self._thinking, call, stream=False))
-        return await self._channel.answer(body, call.timeout_s, parse_answer)
+        return await self._channel.answer(body, call.timeout_s, parse_answer, call.connecting)
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""
         body = _encode(translate_request(self._model, self._thinking, call, stream=True))
-        events = await self._channel.events(body, call.timeout_s)
+        events = await self._channel.events(body, call.timeout_s, call.connecting)
         translator = EventTranslator(cited=call.request.extended and asks_for_citations(call.request.document))
         try:
             while not translator.done and (batch := await events.read()):

@@ -8,7 +8,8 @@
 4. The last event of a stream may lack its blank line, as some engines leave it out behind `[DONE]`: it counts if it is
    whole.
 5. A 200 that holds an error is obeyed in its `Retry-After`, too.
-6. A compressed answer was not asked for and is MALFORMED. So is a JSON body where events were asked for, unless it is
+6. Whatever goes wrong before the first byte has gone out did not reach the vendor. The head goes out with the body.
+7. A compressed answer was not asked for and is MALFORMED. So is a JSON body where events were asked for, unless it is
    an error: some endpoints refuse a stream with a 200.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -37,6 +39,27 @@ _LINGER_S = 1.0
 """How long a finished stream may take to end its response before its connection is given up."""
 _NO_CEILING = 1e9
 _END_MARK = b"[DONE]"
+
+
+Connecting = Callable[[bool], None]
+"""See `ports.upstream.Call`."""
+
+
+class _Body(aiohttp.BytesPayload):
+    """What is posted; `begun` once it goes out, of which `connecting` is told."""
+
+    def __init__(self, body: bytes, connecting: Connecting | None) -> None:
+        super().__init__(body)
+        self.begun = False
+        self._connecting = connecting
+        if connecting is not None:
+            connecting(True)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self.begun = True
+        if self._connecting is not None:
+            self._connecting(False)
+        await super().write_with_length(writer, content_length)
 
 
 class Channel:
@@ -56,9 +79,15 @@ class Channel:
         )
         self._table = table
 
-    async def answer(self, body: bytes, timeout_s: float, parse: Callable[[bytes], Answer]) -> Answer:
+    async def answer(
+        self,
+        body: bytes,
+        timeout_s: float,
+        parse: Callable[[bytes], Answer],
+        connecting: Connecting | None = None,
+    ) -> Answer:
         """What `parse` makes of a success's body."""
-        response = await self._post(body, timeout_s, "application/json")
+        response = await self._post(body, timeout_s, "application/json", connecting)
         raw = await _whole(response, ANSWER_BYTES_MAX)
         try:
             return parse(raw)
@@ -66,9 +95,9 @@ class Channel:
             _told_to_wait(failed, response)
             raise
 
-    async def events(self, body: bytes, timeout_s: float) -> EventStream:
+    async def events(self, body: bytes, timeout_s: float, connecting: Connecting | None = None) -> EventStream:
         """The events of a success, its first byte not yet read. The caller closes them."""
-        response = await self._post(body, timeout_s, "text/event-stream")
+        response = await self._post(body, timeout_s, "text/event-stream", connecting)
         if response.content_type == "application/json":
             failed = failure_of_success(self._table, await _whole(response, BODY_BYTES_MAX))
             _told_to_wait(failed, response)
@@ -89,7 +118,9 @@ class Channel:
         except NETWORK:
             return False
 
-    async def _post(self, body: bytes, timeout_s: float, accept: str) -> aiohttp.ClientResponse:
+    async def _post(
+        self, body: bytes, timeout_s: float, accept: str, connecting: Connecting | None
+    ) -> aiohttp.ClientResponse:
         endpoint = self._endpoint
         if not endpoint.permitted:
             raise ProviderFailure(Failure.CONNECT, reached=False)
@@ -99,13 +130,15 @@ class Channel:
             total=timeout_s, connect=min(CONNECT_S_MAX, timeout_s), ceil_threshold=_NO_CEILING
         )
         failure: ProviderFailure | None = None
+        out = _Body(body, connecting)
         try:
             response = await endpoint.session.post(
-                self._url, data=body, headers=headers, allow_redirects=False, timeout=timeout
+                self._url, data=out, headers=headers, allow_redirects=False, timeout=timeout
             )
         except NETWORK as broken:
             failure = failure_of_break(broken)
         if failure is not None:
+            failure.reached = failure.reached and out.begun
             raise failure
         if response.status == 200 and response.headers.get("Content-Encoding", "identity") == "identity":
             return response

@@ -35,12 +35,12 @@ class OpenAiProvider:
     async def complete(self, call: Call) -> Answer:
         """The whole answer. Raises ProviderFailure."""
         body = request_body(self._model, self._dialect, call, stream=False)
-        return await self._channel.answer(body, call.timeout_s, partial(parse_answer, call=call))
+        return await self._channel.answer(body, call.timeout_s, partial(parse_answer, call=call), call.connecting)
 
     async def stream(self, call: Call) -> AsyncIterator[Chunk]:
         """The answer chunk by chunk. Raises ProviderFailure."""
         body = request_body(self._model, self._dialect, call, stream=True)
-        events = await self._channel.events(body, call.timeout_s)
+        events = await self._channel.events(body, call.timeout_s, call.connecting)
         parser = ChunkParser(call)
         try:
             while not parser.done and (batch := await events.read()):

@@ -22,7 +22,7 @@ class End(Enum):
     ANSWERED = auto()
     """With an answer, or the provider's own end of its stream."""
     UNREACHED = auto()
-    """By a failure before the provider could act on it."""
+    """Before the provider could act on it: by a failure, or from our side."""
     UNDONE = auto()
     """By a failure that says that the provider did not work."""
     READ = auto()
@@ -30,7 +30,7 @@ class End(Enum):
     HIDDEN = auto()
     """By a failure that hides what it did."""
     BROKEN_OFF = auto()
-    """From our side: the caller left or cancelled, or the plane stops."""
+    """From our side, once it had gone out: the caller left or cancelled, or the plane stops."""
 
 
 class Basis(Enum):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +13,7 @@ from terraflow.core.reasons import Governed
 from tests.blackbox.conftest import Launch, Site, every_mouth
 from tests.harness import bundle
 from tests.harness.bundle import Json, limit, purpose, remote, sim
-from tests.harness.caller import until
+from tests.harness.caller import headers_of, until
 from tests.harness.checks import Checks
 from tests.harness.upstreams import Gate, Upstreams, answer, held
 
@@ -142,3 +145,43 @@ def test_what_runs_is_reserved_at_its_worst_case(launch: Launch, upstreams: Upst
     assert reserved[0] == decision["reserved_micro_usd"]
     assert vendor.requests[0].body["max_tokens"] == 40
     assert site.folder.money() == (0, 3)
+
+
+@pytest.fixture
+def unanswering() -> Iterator[int]:
+    """A port on which connections are neither taken nor refused, as behind a firewall: its backlog is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening:
+        place = listening.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(place)
+        yield place[1]
+        for each in waiting:
+            each.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_while_a_connection_is_made_nothing_is_spent_whoever_ends_it(
+    stream: bool, unanswering: int, launch: Launch, checks: Checks
+) -> None:
+    """A provider that is gone must not empty the budgets of who has less patience than a connection."""
+    site = launch(bundle.document(purpose("plain", remote("gone", unanswering))))
+    late = site.caller.ask(headers=headers_of(deadline_ms=300), stream=stream)
+    checks.refused(site.caller, late, Governed.DEADLINE_EXPIRED, detail="timeout")
+
+    def connecting() -> bool:
+        begun = len(site.folder.rows("SELECT 1 FROM leaf WHERE kind = 'intent'"))
+        time.sleep(0.2)
+        return begun == 2
+
+    left = site.caller.leave(connecting, stream=stream)
+    for request_id, ended in ((late.headers["x-terraflow-request-id"], "timeout"), (left, "broken_off")):
+        outcome = site.caller.evidence(request_id)["outcome"]
+        [attempt] = outcome["attempts"]
+        assert (attempt["failure"], attempt.get("cost_micro_usd", 0), attempt.get("estimated", False)) == (
+            ended,
+            0,
+            False,
+        )
+    assert site.folder.money() == (0, 0)
