@@ -24,6 +24,11 @@ or, with the OpenAI client:
   from openai import OpenAI
   client = OpenAI(base_url="{base_url}", api_key="{api_key}")
 
+or with Anthropic's:
+
+  from anthropic import Anthropic
+  client = Anthropic(base_url="{plane_url}", api_key="{api_key}")
+
 The reason is in the header x-terraflow-reason; the record of a request is at
   {base_url}/evidence/<x-terraflow-request-id>
 Stop with Ctrl-C. The data folder is {data}{kept}.
@@ -105,7 +110,8 @@ def _serve(settings: Settings, replicas: list[dict[str, Any]], *, temporary: boo
         kept = _TEMPORARY if temporary else ""
         said = f"terraflow demo: the data folder is {settings.data_dir}{kept}"
         if guide:
-            said = _GUIDE.format(base_url=answers.base_url, api_key=api_key, data=settings.data_dir, kept=kept)
+            urls = {"base_url": answers.base_url, "plane_url": answers.base_url.removesuffix("/v1")}
+            said = _GUIDE.format(**urls, api_key=api_key, data=settings.data_dir, kept=kept)
         if replicas:
             engines = "\n".join(f"  {replica['id']}  {replica['endpoint']}" for replica in replicas)
             said += _FLEET.format(engines=engines, base_url=answers.base_url, api_key=api_key)

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
+import openai
 import pytest
 
 
@@ -77,6 +79,22 @@ def test_what_pages_type_does_what_they_say(tmp_path: Path) -> None:
             assert "status" in batch, batch
         found = typed(results, tmp_path, said, RESULTS=batch["output_file_id"])
         assert [(line["custom_id"], line["response"]["status_code"]) for line in found] == [("1", 200), ("2", 200)]
+
+
+def test_the_clients_of_its_guide_reach_it(tmp_path: Path) -> None:
+    with demo(tmp_path, "--guide") as said:
+        until = time.monotonic() + 10
+        while "Stop with Ctrl-C" not in (guide := (tmp_path / "stderr").read_text()):
+            assert time.monotonic() < until, guide
+            time.sleep(0.02)
+        made = dict(re.findall(r'client = (\w+)\(base_url="([^"]+)"', guide))
+        assert sorted(made) == ["Anthropic", "OpenAI"]
+        assert guide.count(f'api_key="{said["api_key"]}")') == 2
+        hello: Any = {"model": "starter-assistant", "messages": [{"role": "user", "content": "Hello"}]}
+        with openai.OpenAI(base_url=made["OpenAI"], api_key=said["api_key"]) as client:
+            assert client.chat.completions.create(**hello).choices[0].finish_reason == "stop"
+        with anthropic.Anthropic(base_url=made["Anthropic"], api_key=said["api_key"]) as other:
+            assert other.messages.create(max_tokens=50, **hello).stop_reason == "end_turn"
 
 
 def test_a_folder_of_its_own_is_named_while_it_runs_and_gone_afterwards(tmp_path: Path) -> None:
