@@ -125,7 +125,7 @@ def test_a_named_folder_stays_and_keeps_its_key(tmp_path: Path) -> None:
 def test_the_fleet_demo_serves_its_engines_and_records_which_one_answered(tmp_path: Path) -> None:
     with demo(tmp_path, "--fleet") as said:
         head = {"Authorization": f"Bearer {said['api_key']}"}
-        body = {"model": "starter-fleet", "messages": [{"role": "user", "content": "A long beginning. " * 200}]}
+        body = {"model": "starter-fleet", "messages": [{"role": "user", "content": "A long beginning. " * 500}]}
         found = []
         for _ in range(2):
             answered = httpx2.post(f"{said['base_url']}/chat/completions", json=body, headers=head, timeout=20)
@@ -139,6 +139,8 @@ def test_the_fleet_demo_serves_its_engines_and_records_which_one_answered(tmp_pa
             found += [attempt["placement"] for attempt in outcome["attempts"]]
         assert found[1]["replica"] == found[0]["replica"]
         assert found[1]["hint"] == "PREFIX_MATCH"
+        # Known by its tokens, which are bytes here, and not by its text.
+        assert found[1]["matched_tokens"] > 8_000
         engines = re.findall(r"engine-\d  (\S+)/v1", (tmp_path / "stderr").read_text())
         assert len(engines) == 3
         assert all(httpx2.get(f"{engine}/health").status_code == 200 for engine in engines)
