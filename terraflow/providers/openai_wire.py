@@ -112,6 +112,7 @@ class _Choice(TypedDict, total=False):
     message: Required[_Message]
     finish_reason: Required[_Word | None]
     stop_reason: Any
+    matched_stop: Any
     logprobs: _Logprobs | None
 
 
@@ -120,6 +121,7 @@ class _ChunkChoice(TypedDict, total=False):
     delta: _Delta | None
     finish_reason: _Word | None
     stop_reason: Any
+    matched_stop: Any
     logprobs: _Logprobs | None
 
 
@@ -285,7 +287,7 @@ class ChunkParser:
             raise failure_of_success(OPENAI, event)
         stopped: str | None = None
         for choice in piece.choices:
-            if "stop_reason" in choice:
+            if "stop_reason" in choice or "matched_stop" in choice:
                 stopped = _stopped_by(choice)
             delta = choice.get("delta")
             if delta is not None and "function_call" in delta and not self._old:
@@ -331,9 +333,10 @@ def _hear(calls: Iterable[_ToolCall | _ToolDelta], names: Mapping[str, str]) -> 
 
 
 def _stopped_by(choice: _Choice | _ChunkChoice) -> str | None:
-    """The stop sequence that ended a choice, which engines tell beside it (or the id of a token); taken out of it."""
-    said = choice.pop("stop_reason", None)
-    return said if isinstance(said, str) else None
+    """The stop sequence that ended a choice, which vLLM and SGLang tell beside it, each by its own name (or the id of a
+    token); taken out of it."""
+    said = choice.pop("stop_reason", None), choice.pop("matched_stop", None)
+    return next((word for word in said if isinstance(word, str)), None)
 
 
 def _finish(said: str | None, old: bool) -> str | None:

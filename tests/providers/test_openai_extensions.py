@@ -181,13 +181,16 @@ def test_a_request_in_openais_own_shape_travels_as_it_is() -> None:
     assert {key: body[key] for key in fields} == fields
 
 
+@pytest.mark.parametrize("name", ["stop_reason", "matched_stop"])
 @pytest.mark.parametrize(("said", "told"), [("END", "END"), (128_009, None), (None, None)])
-def test_the_stop_sequence_that_an_engine_names_stands_beside_its_answer(said: Any, told: str | None) -> None:
-    choice: Json = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop", "stop_reason": said}
+def test_the_stop_sequence_that_an_engine_names_stands_beside_its_answer(
+    name: str, said: Any, told: str | None
+) -> None:
+    choice: Json = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop", name: said}
     answer = parse_answer(json.dumps({"choices": [choice]}).encode(), call())
     assert answer.stop_sequence == told
     assert answer.choices == [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]
-    piece: Json = {"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": said}
+    piece: Json = {"index": 0, "delta": {}, "finish_reason": "stop", name: said}
     chunk = ChunkParser(call()).parse(json.dumps({"choices": [piece]}).encode())
     assert chunk is not None
     assert chunk.stop_sequence == told
