@@ -125,6 +125,8 @@ class FleetProvider:
     async def _begun(self, call: Call) -> tuple[int, Prefix | None]:
         """Choose a replica, say so, and count the call there. Raises ProviderFailure when no replica may be called, or
         when no engine has words for the request."""
+        if call.connecting is not None:
+            call.connecting(True)
         advice, hint = self._advice, None
         monotonic = self._clock.monotonic
         began = monotonic()

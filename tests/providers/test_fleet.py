@@ -109,6 +109,20 @@ def ports(vendors: Sequence[Vendor]) -> list[int]:
     return [vendor.port for vendor in vendors]
 
 
+async def test_while_a_replica_is_chosen_nothing_of_the_call_has_gone_out() -> None:
+    said: list[bool] = []
+    meanwhile: list[list[bool]] = []
+
+    def hint() -> Hint:
+        meanwhile.append([*said])
+        return Hint(reason=Lookup.NO_HINT)
+
+    async with engines(says(200, answers("yes"))) as vendors, opened(fleet(ports(vendors)), Board(hint)) as provider:
+        asked = msgspec.structs.replace(call(messages=LONG), connecting=said.append)
+        await provider.complete(asked)
+    assert meanwhile == [[True]] and said[-1] is False
+
+
 def ranks(*ranked: tuple[str, int], reason: Lookup = Lookup.PREFIX_MATCH) -> Callable[[], Hint]:
     return lambda: Hint(reason=reason, ranked=tuple(Ranked(replica, float(n), n) for replica, n in ranked))
 
