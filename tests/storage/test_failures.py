@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,31 @@ async def test_a_failed_commit_is_not_tried_again_and_everything_is_reopened(tmp
     assert len(await store.find_entries("acme", "app", noted)) == 1
     leaves = [leaf for r in (kept, lost, noted) for leaf in await store.find_entries("acme", "app", r)]
     assert sorted(leaf.index for leaf in leaves) == list(range(len(leaves)))
+    await store.close()
+
+
+async def test_nothing_runs_on_a_connection_that_a_thread_is_closing(tmp_path: Path) -> None:
+    """The interpreter lets the thread go on in the middle of the loop's statement: closed under it, it ended the
+    process."""
+    disk = Disk()
+    store = open_store(tmp_path, clock=SetClock(), connect=disk.connect)
+    used, let_go = threading.Event(), threading.Event()
+
+    def hold(_: sqlite3.Connection) -> None:
+        used.set()
+        let_go.wait(10)
+
+    holding = asyncio.create_task(asyncio.to_thread(store._database.sibling().use, hold))
+    await asyncio.to_thread(used.wait, 10)
+    disk.fail_before = 1
+    with pytest.raises(StoreUnavailable):
+        await store.begin([entry(request_id())], None)
+    with pytest.raises(StoreUnavailable):
+        await store.find_entries("acme", "app", request_id())
+    let_go.set()
+    await holding
+    await until_up(store)
+    assert await store.find_entries("acme", "app", request_id()) == []
     await store.close()
 
 

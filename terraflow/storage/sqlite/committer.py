@@ -323,6 +323,7 @@ class Committer:
     def _fall(self, verbs: list[Verb], cause: Exception) -> None:
         """Whether these verbs took effect is unknown: say so, and reopen before anything else (rule 3)."""
         self._down = True
+        self._database.withdraw()
         self._memory.forget()
         lost = StoreUnavailable("the database failed")
         lost.__cause__ = cause

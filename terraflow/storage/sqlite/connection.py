@@ -9,6 +9,8 @@
    2018.)
 4. `reopen` closes every connection of this process before opening any: SQLite keeps a file handle that a sibling
    connection still needs, and a new handle is the point.
+5. It does so in a thread. So that none is closed, or still being made ready, while the loop runs a statement on it, the
+   loop lets go of them first (`withdraw`), and gets the new ones when all of them are whole.
 """
 
 from __future__ import annotations
@@ -101,6 +103,7 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
+        self._withdrawn: list[sqlite3.Connection] = []
         self._siblings: list[Sibling] = []
         self._changes = 0
         self._version = -1
@@ -124,15 +127,20 @@ class Database:
         self.close()
         self.open()
 
+    def withdraw(self) -> None:
+        """Nothing runs on the connections that there are from now on; they are still open. Idempotent."""
+        self._withdrawn += [held for held in (self._reader, self._writer) if held is not None]
+        self._writer = self._reader = self._cursor = None
+
     def close(self) -> None:
         """Let go of every file handle. Idempotent."""
+        self.withdraw()
         for sibling in self._siblings:
             sibling.close()
-        for connection in (self._reader, self._writer):
-            if connection is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.close()
-        self._writer = self._reader = self._cursor = None
+        withdrawn, self._withdrawn = self._withdrawn, []
+        for connection in withdrawn:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
     def sibling(self) -> Sibling:
         """A further connection of this process, for a thread of its own."""
@@ -155,20 +163,23 @@ class Database:
 
     def _open(self) -> None:
         writer = open_connection(self.path, cache_kib=WRITER_CACHE_KIB, connect=self._connect)
-        self._writer = writer
-        if not self._durable:
-            writer.execute("PRAGMA synchronous=OFF")
-        with _patience(writer, self._patience_s):
-            if self._guest:
-                require_schema(writer)
-            else:
-                ensure_schema(writer)
-                if not empty_log(writer).durable:
-                    raise StoreUnavailable("another process reads an older state, so the log cannot be synced")
-        verify_tail(writer)
-        self._cursor = writer.cursor()
-        self._reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
-        self._reader.execute("PRAGMA query_only=ON")
+        try:
+            if not self._durable:
+                writer.execute("PRAGMA synchronous=OFF")
+            with _patience(writer, self._patience_s):
+                if self._guest:
+                    require_schema(writer)
+                else:
+                    ensure_schema(writer)
+                    if not empty_log(writer).durable:
+                        raise StoreUnavailable("another process reads an older state, so the log cannot be synced")
+            verify_tail(writer)
+            reader = open_connection(self.path, busy_timeout_s=0.05, connect=self._connect)
+            reader.execute("PRAGMA query_only=ON")
+        except BaseException:
+            writer.close()
+            raise
+        self._writer, self._reader, self._cursor = writer, reader, writer.cursor()
 
     def write(self, name: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run a named statement inside the transaction under way; its cursor is good until the next one."""
