@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,9 +16,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bench.process_cost import cost
 from terraflow.core.reasons import Lookup
 from terraflow.hints.wire import inferencecache_pb2 as pb
 from tests.hints.blackbox.served import Client, Served, chain, replicas, until, update
+from tests.hints.http2.raw import PREFACE, settings
 
 
 def asked(client: Client) -> tuple[str, list[str]]:
@@ -236,3 +241,25 @@ def test_models_in_metrics_are_bounded(served: Served) -> None:
     }
     assert len(models) <= 513
     assert "other" in models
+
+
+def test_when_there_is_no_descriptor_left_accepting_rests_and_those_that_are_there_are_served(tmp_path: Path) -> None:
+    with Served(tmp_path, insecure_producers=True) as served:
+        client = served.client()
+        asked(client)
+        host, _, port = served.at["grpc"].rpartition(":")
+        before = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+        held = {int(entry.name) for entry in Path(f"/proc/{served.pid}/fd").iterdir()}
+        free = next(number for number in itertools.count() if number not in held)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (free, before[1]))
+        with socket.create_connection((host, int(port)), timeout=10) as waiting:
+            waiting.sendall(PREFACE + settings())
+            began = cost(served.pid).cpu_s
+            waiting.settimeout(1.5)
+            with pytest.raises(TimeoutError):
+                waiting.recv(9)
+            assert cost(served.pid).cpu_s - began < 0.7, "it asks again and again"
+            asked(client)
+            resource.prlimit(served.pid, resource.RLIMIT_NOFILE, before)
+            waiting.settimeout(10)
+            assert len(waiting.recv(9)) == 9

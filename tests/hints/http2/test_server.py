@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
-import socket
 import time
 from collections.abc import Callable
 
 import grpc
 import pytest
 
-from terraflow.hints.http2 import server as server_module
 from terraflow.hints.http2.methods import Inline
 from terraflow.hints.http2.server import Server
 from terraflow.hints.http2.shared import ENDING_MAX
@@ -49,28 +46,6 @@ async def test_a_connection_beyond_its_address_is_closed_and_its_place_comes_bac
         await until(lambda: not made.server.shared.addresses)
         async with grpc.aio.insecure_channel(made.target) as again:
             assert await again.unary_unary("/t/Echo")(b"on", timeout=30) == b"on"
-
-
-async def test_when_there_is_no_descriptor_accepting_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_PAUSE_S", 0.2)
-    async with dialled() as (made, channel):
-        echo = channel.unary_unary("/t/Echo")
-        assert await echo(b"before", timeout=30) == b"before"
-        waiting = socket.socket()
-        waiting.setblocking(False)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, hard))
-            await asyncio.get_running_loop().sock_connect(waiting, ("127.0.0.1", made.port))
-            began = time.process_time()
-            await asyncio.sleep(0.5)
-            assert time.process_time() - began < 0.25, "it asks again and again"
-            assert await echo(b"meanwhile", timeout=30) == b"meanwhile"
-            assert made.server.shared.tally["connections"] == 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        await until(lambda: made.server.shared.tally["connections"] == 2)
-        waiting.close()
 
 
 async def test_a_stop_does_not_wait_for_a_handshake(tmp_path) -> None:
