@@ -3,14 +3,13 @@ connections there may be."""
 
 from __future__ import annotations
 
-import resource
 import socket
 import struct
 import time
 
 import pytest
 
-from terraflow.app import listener, protocol, wire
+from terraflow.app import protocol, wire
 from terraflow.gateway.http.head import HEAD_BYTES_MAX, HEADERS_MAX
 from tests.app.spoken import HOST, chunked, get, post, refused
 from tests.harness.caller import until
@@ -246,28 +245,6 @@ def test_a_place_comes_back_however_a_connection_ends(edge: Edge, caller: Connec
     reset.socket.close()
     assert caller.ask(get()).status == 200
     until(lambda: edge.places.open == 1)
-
-
-def test_when_there_is_no_descriptor_accepting_rests(
-    edge: Edge, caller: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(listener, "REST_S", 0.1)
-    assert caller.ask(get()).status == 200
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with edge.connect() as waiting:
-        until(lambda: edge.places.open == 2)
-        waits = socket.socket()
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (waits.fileno() + 1, hard))
-            waits.connect(("127.0.0.1", edge.port))
-            assert waiting.ask(get()).status == caller.ask(get()).status == 200
-            assert edge.places.open == 2
-            assert "no connection can be accepted" in caplog.text
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        with Connection(waits) as served:
-            waits.settimeout(5)
-            assert served.ask(get()).status == 200
 
 
 def test_a_connection_that_says_nothing_has_the_time_of_a_head(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import resource
 import ssl
 import time
 from pathlib import Path
@@ -122,6 +123,22 @@ def test_where_there_is_no_proxy_this_machine_is_bounded_in_all_alone(launch: La
     site = launch(DOCUMENT, connections_per_address_max=1)
     with site.connect() as first, site.connect() as second:
         assert first.ask(HEALTH).status == second.ask(HEALTH).status == 200
+
+
+def test_when_there_is_no_descriptor_accepting_rests(launch: Launch) -> None:
+    site = launch(DOCUMENT)
+    with site.connect() as first, site.connect() as second:
+        assert first.ask(HEALTH).status == second.ask(HEALTH).status == 200
+        before = resource.prlimit(site.plane.pid, resource.RLIMIT_NOFILE)
+        # What is open stays so; nothing more is opened.
+        resource.prlimit(site.plane.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with site.connect() as waiting:
+            waiting.send(HEALTH)
+            assert waiting.silent(1.5)
+            assert first.ask(HEALTH).status == second.ask(HEALTH).status == 200
+            assert 1 <= site.plane.errors().count("no connection can be accepted") <= 3
+            resource.prlimit(site.plane.pid, resource.RLIMIT_NOFILE, before)
+            assert waiting.hear().status == 200
 
 
 def test_a_tls_handshake_that_does_not_come_is_given_up(launch: Launch, tmp_path: Path) -> None:
