@@ -67,7 +67,7 @@ async def test_a_deadline_of_the_callers_own_spoils_nobodys_capability(tmp_path:
 
 
 async def test_a_deadline_of_the_contract_does_blame_the_capability(tmp_path: Path) -> None:
-    slow = purpose("w", sim("m", {"latency_ms": 300}), deadline_ms=30)
+    slow = purpose("w", sim("m", {"latency_ms": 1_000}), deadline_ms=400)
     async with plane_inside(tmp_path / "data", document(slow)) as inside:
         await inside.chat(BODY)
         assert inside.parts.plane.health.recent_faults("m") == 1
@@ -75,7 +75,7 @@ async def test_a_deadline_of_the_contract_does_blame_the_capability(tmp_path: Pa
 
 async def test_so_does_the_longest_time_that_the_plane_gives_where_the_contract_would_give_more(tmp_path: Path) -> None:
     slow = purpose("w", sim("m", {"latency_ms": 600}), deadline_ms=1_000)
-    async with plane_inside(tmp_path / "data", document(slow), deadline_ms_max=200) as inside:
+    async with plane_inside(tmp_path / "data", document(slow), deadline_ms_max=400) as inside:
         heard = await inside.chat(BODY)
         assert heard.headers["x-terraflow-reason"] == Governed.DEADLINE_EXPIRED
         assert inside.parts.plane.health.recent_faults("m") == 1
