@@ -350,7 +350,6 @@ class Committer:
             try:
                 self._database.reopen()
             except Exception:
-                self._database.close()
                 reached = partial(self._not_reopened, attempt + 1)
             else:
                 reached = partial(self._reopened)
