@@ -36,7 +36,6 @@ async def again(clock: Clock, interval_s: float, work: Callable[[], Awaitable[ob
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    task.remove_done_callback(_ended)
     task.cancel()
     await asyncio.wait((task,))
 
@@ -45,4 +44,7 @@ def _ended(task: asyncio.Task[None]) -> None:
     if task.cancelled():
         return
     fault = task.exception()
-    log.error("background work has ended: %s", "by itself" if fault is None else place_of(fault))
+    if fault is not None:
+        log.error("background work has ended: %s", place_of(fault))
+    elif not task.cancelling():
+        log.error("background work has ended: by itself")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from pathlib import Path
 
@@ -72,6 +73,21 @@ async def test_work_that_comes_to_an_end_when_it_is_ended_is_not_told_of(caplog:
         beside(closing, yields())
         await asyncio.sleep(0)
     assert said(caplog) == ""
+
+
+async def test_what_fails_while_it_is_ended_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails_to_end() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise OSError("a secret")
+
+    async with contextlib.AsyncExitStack() as closing:
+        beside(closing, fails_to_end())
+        await asyncio.sleep(0)
+    gc.collect()
+    assert "has ended: OSError at" in said(caplog)
+    assert "secret" not in caplog.text
 
 
 async def test_a_plane_one_of_whose_background_works_broke_is_stopped_whole(
