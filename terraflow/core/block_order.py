@@ -50,7 +50,7 @@ def in_order(order: Sequence[Json] | None, thoughts: list[_T], texts: list[_T], 
         return usual
     kinds = [entry["type"] for entry in order]
     given = ((THINKING, thoughts), (TEXT, texts), (CALL, calls))
-    if len(kinds) != len(usual) or any(kinds.count(kind) != len(blocks) for kind, blocks in given):
+    if any(kinds.count(kind) != len(blocks) for kind, blocks in given):
         return usual
     left = {kind: iter(blocks) for kind, blocks in given}
     return [next(left[kind]) for kind in kinds]
