@@ -216,6 +216,12 @@ def test_what_is_sent_is_what_was_scanned_and_nothing_of_the_callers_headers(sit
     assert not any(CANARY in value or site.caller.api_key in value for _, value in sent.headers)
 
 
+def test_who_does_not_say_how_much_has_the_room_that_the_contract_gives(site: Site, vendor: Vendor) -> None:
+    vendor.replies[:] = [answer()]
+    assert site.caller.ask().status_code == 200
+    assert vendor.requests[-1].body["max_tokens"] == 100
+
+
 def test_a_stream_is_asked_for_its_usage_always(site: Site, vendor: Vendor) -> None:
     vendor.replies[:] = [flow(text("a"), chunk({}, "stop"), b"data: [DONE]\n\n")]
     with site.caller.stream("plain") as streamed:
