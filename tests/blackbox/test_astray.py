@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import anthropic
@@ -32,34 +33,22 @@ Openai = Callable[[str], openai.OpenAI]
 Claude = Callable[[str], anthropic.Anthropic]
 
 
+def _behind(site: Site, below: str) -> dict[str, Any]:
+    """What either client is made with, for so much behind the plane's address."""
+    address = site.plane.base_url.removesuffix("/v1")
+    return {"base_url": address + below, "api_key": site.caller.api_key, "max_retries": 0}
+
+
 @pytest.fixture
 def open_ai(site: Site) -> Iterator[Openai]:
-    """OpenAI's client with so much behind the plane's address."""
-    made: list[openai.OpenAI] = []
-
-    def client(below: str) -> openai.OpenAI:
-        base = site.plane.base_url.removesuffix("/v1") + below
-        made.append(openai.OpenAI(base_url=base, api_key=site.caller.api_key, max_retries=0))
-        return made[-1]
-
-    yield client
-    for each in made:
-        each.close()
+    with ExitStack() as made:
+        yield lambda below: made.enter_context(openai.OpenAI(**_behind(site, below)))
 
 
 @pytest.fixture
 def claude(site: Site) -> Iterator[Claude]:
-    """Anthropic's client, alike."""
-    made: list[anthropic.Anthropic] = []
-
-    def client(below: str) -> anthropic.Anthropic:
-        base = site.plane.base_url.removesuffix("/v1") + below
-        made.append(anthropic.Anthropic(base_url=base, api_key=site.caller.api_key, max_retries=0))
-        return made[-1]
-
-    yield client
-    for each in made:
-        each.close()
+    with ExitStack() as made:
+        yield lambda below: made.enter_context(anthropic.Anthropic(**_behind(site, below)))
 
 
 CHAT: dict[str, Any] = {"model": "plain", "messages": ASKED}
