@@ -151,6 +151,11 @@ def test_how_an_answer_ended(message: Json, finish: str, stop_sequence: str | No
     assert (body["stop_reason"], body["stop_sequence"]) == (stop_reason, stop_sequence)
 
 
+def test_a_stop_sequence_is_named_beside_its_own_reason_alone() -> None:
+    body = rendered({"tool_calls": [call(0, "{}")]}, "tool_calls", "END")
+    assert (body["stop_reason"], body["stop_sequence"]) == ("tool_use", None)
+
+
 TEXT = {"type": "text", "text": "so"}
 
 
