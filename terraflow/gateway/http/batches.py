@@ -23,7 +23,7 @@ from terraflow.gateway.exchange import Declared
 from terraflow.gateway.http.arrived import Arrived, Edge, read_body
 from terraflow.gateway.http.head import JSON_TYPE, Head, parse_declared
 from terraflow.gateway.http.multipart import Part, boundary_of, parse_form
-from terraflow.gateway.http.replies import plain_answer, request_id_headers
+from terraflow.gateway.http.replies import page_answer, plain_answer, request_id_headers
 from terraflow.gateway.http.wire import Reply, Stalled
 from terraflow.ports.batches import Batch, BatchFile, BatchStatus
 
@@ -145,7 +145,7 @@ async def files(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     )
     if isinstance(page, Refuse):
         return page
-    return _page([_file(one) for one in page[0]], page[1], arrived.request_id)
+    return page_answer([_file(one) for one in page[0]], arrived.request_id, more=page[1])
 
 
 async def content(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
@@ -314,13 +314,7 @@ async def batches(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     page = await edge.desk.page(arrived.caller, said.get("after"), limit)
     if isinstance(page, Refuse):
         return page
-    return _page([_batch(one) for one in page[0]], page[1], arrived.request_id)
-
-
-def _page(listed: list[dict[str, Any]], more: bool, request_id: str) -> Reply:
-    """A page of a list, as OpenAI's clients read it."""
-    ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
-    return plain_answer({"object": "list", "data": listed, **ends, "has_more": more}, request_id)
+    return page_answer([_batch(one) for one in page[0]], arrived.request_id, more=page[1])
 
 
 def _query(raw: bytes, names: Sequence[str]) -> dict[str, str] | Refuse:

@@ -15,7 +15,7 @@ from terraflow.core.reasons import ModelApi
 from terraflow.core.types import MICRO, Instant
 from terraflow.evidence import record
 from terraflow.gateway.http.arrived import Arrived, Edge, read_declared
-from terraflow.gateway.http.replies import plain_answer, request_id_headers
+from terraflow.gateway.http.replies import page_answer, plain_answer, request_id_headers
 from terraflow.gateway.http.wire import Reply
 from terraflow.gateway.in_force import bundle_in_force
 from terraflow.gateway.mouths.anthropic_messages import counted
@@ -34,9 +34,7 @@ async def models(edge: Edge, arrived: Arrived) -> Reply | Refuse:
     listed = _models_of(edge.plane, arrived.caller)
     if isinstance(listed, Refuse):
         return listed
-    ids = [entry["id"] for entry in listed] or [None]
-    page = {"object": "list", "data": listed, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
-    return plain_answer(page, arrived.request_id, mouth=arrived.mouth)
+    return page_answer(listed, arrived.request_id, more=False, mouth=arrived.mouth)
 
 
 async def model(edge: Edge, arrived: Arrived) -> Reply | Refuse:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -32,6 +34,13 @@ def request_id_headers(mouth: Mouth, request_id: str) -> Headers:
 def plain_answer(body: object, request_id: str, status: int = 200, mouth: Mouth = CHAT) -> Reply:
     """An answer beside governance: `body` as JSON, and the request's id where the mouth's clients look for it."""
     return Reply(status, request_id_headers(mouth, request_id), _encode(body))
+
+
+def page_answer(listed: Sequence[Mapping[str, Any]], request_id: str, *, more: bool, mouth: Mouth = CHAT) -> Reply:
+    """A page of a list, as the clients of OpenAI and of Anthropic read it."""
+    first_id, last_id = (listed[0]["id"], listed[-1]["id"]) if listed else (None, None)
+    page = {"object": "list", "data": listed, "first_id": first_id, "last_id": last_id, "has_more": more}
+    return plain_answer(page, request_id, mouth=mouth)
 
 
 def ungoverned(refuse: Refuse, request_id: str | None, mouth: Mouth = CHAT) -> Reply:
