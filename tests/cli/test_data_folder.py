@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from terraflow.cli.main import application
+from terraflow.core.types import Instant
+from terraflow.ports.batches import BatchStatus
 from terraflow.ports.store import KeyHolder, Settlement
 from terraflow.storage.sqlite.folder import DATABASE
 from terraflow.storage.sqlite.store import SqliteStore, open_store
@@ -20,7 +22,8 @@ from terraflow.storage.sqlite.tools import open_tools
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.folder import DataFolder
 from tests.storage.durability import Acknowledged, problems
-from tests.storage.makers import SetClock, answer, entry, files_with, line, request_id, reservation
+from tests.storage.makers import HOUR, NOW, SetClock, answer, entry, files_with, line, request_id, reservation
+from tests.storage.test_batches import file, opened
 
 
 async def terraflow(*arguments: object, code: int = 0) -> Result:
@@ -196,6 +199,29 @@ async def test_a_backup_has_keys_and_answers_as_asked(data: Path, tmp_path: Path
     await terraflow("backup", "--data", data, "--out", tmp_path / "b", "--without-answers")
     assert b"PLAINTEXT-CANARY" not in (tmp_path / "b" / DATABASE).read_bytes()
     await store.close()
+
+
+async def test_a_backup_without_answers_has_of_batches_what_has_yet_to_run(data: Path, tmp_path: Path) -> None:
+    store = open_store(data, clock=SetClock())
+    under_way = await opened(store, b"RAN-CANARY " * 99, b"yet to run")
+    over = await opened(store, b"RAN-CANARY " * 99, name="batch_2", metadata=b"METADATA-CANARY")
+    for made in (under_way, over):
+        request = request_id()
+        await store.batches.take_item(made, -1, request)
+        line = b"RESULT-CANARY " * 99
+        await store.batches.end_item(made, 0, request, completed=True, line=line, key="k", now=NOW)
+    await store.batches.end_batch(over, BatchStatus.COMPLETED, NOW, Instant(NOW + HOUR))
+    await store.batches.keep_file(file(size=30_000, name="NAME-CANARY"), b"FILE-CANARY " * 2_500, 10_000_000)
+    await terraflow("backup", "--data", data, "--out", tmp_path / "with")
+    kept = (b"RESULT-CANARY", b"METADATA-CANARY", b"FILE-CANARY", b"NAME-CANARY")
+    assert all(files_with(tmp_path / "with", canary) for canary in kept)
+    await terraflow("backup", "--data", data, "--out", tmp_path / "without", "--without-answers")
+    await store.close()
+    assert not any(files_with(tmp_path / "without", canary) for canary in (*kept, b"RAN-CANARY"))
+    restored = open_store(tmp_path / "without", clock=SetClock())
+    (still,) = await restored.batches.open_batches()
+    assert [item.data for item in await restored.batches.queued_items(still, 9)] == [b"yet to run"]
+    await restored.close()
 
 
 async def test_a_backup_goes_into_an_empty_folder_from_one_that_has_a_database(data: Path, tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from terraflow.core.types import Instant
 from terraflow.ports.store import StoreUnavailable
 from terraflow.storage.sqlite.connection import open_connection
+from terraflow.storage.sqlite.erasure import ALL, erase_some
 from terraflow.storage.sqlite.log import INDEX_MASK, positions
 from terraflow.storage.sqlite.queries import SQL
 from terraflow.storage.sqlite.schema import DatabaseUnusable, require_schema
@@ -34,8 +37,9 @@ def back_up(
 ) -> dict[str, int]:
     """Copy a database into a new file; the number of leaves of each tenant's log in it.
 
-    `progress` hears how many pages are done and how many there are. Without answers, the copy holds no stored
-    answer. Raises FileExistsError, BackupDamaged, DatabaseUnusable, StoreUnavailable.
+    `progress` hears how many pages are done and how many there are. Without answers, all that can be erased is erased
+    in the copy: of batches it holds what has yet to run. Raises FileExistsError, BackupDamaged, DatabaseUnusable,
+    StoreUnavailable.
     """
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
@@ -79,7 +83,7 @@ def _judge(target: Path, with_answers: bool) -> dict[str, int]:
     copy = open_connection(target)
     try:
         if not with_answers:
-            copy.execute("DELETE FROM answer")
+            _erase_all(copy)
         (sound,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
         if sound != "ok":
             raise BackupDamaged("the copy does not pass the integrity check")
@@ -87,6 +91,15 @@ def _judge(target: Path, with_answers: bool) -> dict[str, int]:
         return _sizes(copy)
     finally:
         copy.close()
+
+
+def _erase_all(copy: sqlite3.Connection) -> None:
+    def write(name: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return copy.execute(SQL[name], parameters)
+
+    write("begin")
+    erase_some(write, tenant=None, request_id=None, before=Instant(1 << 62), now=Instant(0), some=ALL)
+    write("commit")
 
 
 def _sizes(connection: sqlite3.Connection) -> dict[str, int]:
