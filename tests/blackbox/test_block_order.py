@@ -49,8 +49,8 @@ def _flow() -> Any:
             deltas = [{"type": f"{k}_delta", k: made[k]} for k in ("thinking", "signature")]
             events += block(at, {"type": "thinking", "thinking": "", "signature": ""}, *deltas)
         elif made["type"] == "text":
-            pieces = [made["text"][:4], made["text"][4:]]
-            events += block(at, {"type": "text", "text": ""}, *({"type": "text_delta", "text": p} for p in pieces))
+            begun, *pieces = made["text"][:2], made["text"][2:5], made["text"][5:]
+            events += block(at, {"type": "text", "text": begun}, *({"type": "text_delta", "text": p} for p in pieces))
         elif made["type"] == "tool_use":
             delta = {"type": "input_json_delta", "partial_json": json.dumps(made["input"])}
             events += block(at, made | {"input": {}}, delta)
