@@ -151,7 +151,7 @@ def test_results_of_tools_become_messages_where_they_stand() -> None:
             "content": [text("2"), {"type": "image", "source": IMAGE}],
             "is_error": True,
         },
-        {"type": "tool_result", "tool_use_id": "c"},
+        {"type": "tool_result", "tool_use_id": "c", "toolset_name": None},
     ]
     made = neutral(said(*results, text("and now?")))
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE['data']}"}}
