@@ -98,6 +98,40 @@ async def test_a_flood_of_batches_of_one_file_keeps_no_other_tenant_waiting(tmp_
         await asyncio.wait_for(asyncio.gather(*flood), 20)
 
 
+class Keeping:
+    """The real store of batches, which keeps none until it may; `given` is how many it was given."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.given = 0
+        self.may = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def open_batch(self, *given: Any) -> Any:
+        """See the port."""
+        self.given += 1
+        await self.may.wait()
+        return await self._real.open_batch(*given)
+
+
+async def test_of_those_that_are_handed_in_one_batch_is_made_at_a_time(tmp_path: Path) -> None:
+    async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
+        desk: Any = plane.parts.service.edge.desk
+        caller, data = KeyHolder("acme", "web", "key_1"), joined([line("a")])
+        file = await desk.keep(caller, "a", data, 3_600)
+        of_file = Asked(endpoint="/v1/chat/completions", input_file=file.id)
+        store = desk._store = Keeping(desk._store)
+        inline = [asyncio.create_task(desk.create(caller, Declared(), Asked(), data)) for _ in range(2)]
+        of_files = [asyncio.create_task(desk.create_of_file(caller, Declared(), of_file)) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert store.given == 1
+        store.may.set()
+        made = await asyncio.wait_for(asyncio.gather(*inline, *of_files), 10)
+        assert [type(one) for one in made] == [Batch] * 4
+
+
 async def test_a_burst_of_small_files_is_kept(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, bundle.document(purpose("night", sim("a"), priority=3))) as plane:
         headers = plane.headers({"content-type": FORM})
