@@ -219,6 +219,10 @@ def test_files_are_listed_page_by_page(launch: Launch, tmp_path: Path, checks: C
         assert list(client.files.list(purpose="batch", limit=2)) == uploaded[::-1]
         assert list(client.files.list(purpose="batch_output", limit=3)) == results[::-1]
         assert list(client.files.list(purpose="vision")) == []
+        for _ in range(3):
+            one = ended(site.caller, made(site.caller, line("good")))
+            results.append(client.files.retrieve(one["output_file_id"]))
+        assert list(client.files.list(purpose="batch_output", limit=1)) == results[::-1]
         client.files.delete(uploaded[1].id)
         assert list(client.files.list(purpose="batch", order="asc")) == [uploaded[0], uploaded[2]]
         for after in (uploaded[1].id, "file-1", "batch_" + "0" * 32):
