@@ -53,7 +53,6 @@ class Told(NamedTuple):
     status: int
     code: str
     message: str
-    request_id: str | None
     problems: tuple[Problem, ...]
     terraflow: Json
 
@@ -62,7 +61,7 @@ def governed(closed: Closed) -> Told:
     """What is told of a governed refusal."""
     reason = reason_of(closed.reason)
     said = f"{reason.meaning} {reason.action}{particulars(closed.detail, closed.details)}"
-    return Told(closed.status, reason.code, said, closed.request_id, (), terraflow_object(closed))
+    return Told(closed.status, reason.code, said, (), terraflow_object(closed))
 
 
 def ungoverned(refuse: Refuse, request_id: str | None) -> Told:
@@ -72,7 +71,7 @@ def ungoverned(refuse: Refuse, request_id: str | None) -> Told:
     said = "; ".join(f"{p.field} {p.rule}" for p in refuse.problems)
     message = f"{reason.meaning} {said + '.' if said else refuse.hint or reason.action}"
     facts = {"request_id": request_id, "detail": refuse.detail, "details": {"problems": problems}}
-    return Told(ungoverned_status(refuse), reason.code, message, request_id, refuse.problems, facts)
+    return Told(ungoverned_status(refuse), reason.code, message, refuse.problems, facts)
 
 
 def ungoverned_status(refuse: Refuse) -> int:
@@ -113,4 +112,5 @@ def anthropic_error(told: Told) -> bytes:
     error: Json = {"type": kind, "message": told.message, "code": told.code}
     if THREAD in told.problems:
         error["details"] = _NO_THREADS
-    return _encode({"type": "error", "error": error, "request_id": told.request_id, "terraflow": told.terraflow})
+    facts = told.terraflow
+    return _encode({"type": "error", "error": error, "request_id": facts["request_id"], "terraflow": facts})
