@@ -7,21 +7,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from terraflow import __version__
+from terraflow.app.background import beside
 from terraflow.contracts.bundle import Bundle
 from terraflow.contracts.capability import Capability
 from terraflow.contracts.fleet import Replica
 from terraflow.hints.feed.feeds import Feeds
 from terraflow.hints.feed.settings import FeedSettings
 from terraflow.hints.live import LiveHints
-
-log = logging.getLogger("terraflow.fleets")
 
 UNTOLD_SCHEME = "engine"
 """For engines whose blocks nobody looks up, because their fleet has no tokenizer: their pressure is wanted all the
@@ -36,7 +33,7 @@ class FleetFeeds:
         self._live = live
         self._state = state
         self._feeds: Feeds | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._reading = contextlib.AsyncExitStack()
         self._labelled: frozenset[tuple[str, str, str]] = frozenset()
 
     async def follow(self, bundle: Bundle) -> None:
@@ -49,8 +46,7 @@ class FleetFeeds:
         if wanted:
             self._feeds = Feeds(wanted, self._live, client_version=f"terraflow/{__version__}")
             self._feeds.resume(self._state)
-            self._running = asyncio.create_task(self._feeds.run())
-            self._running.add_done_callback(_ended)
+            beside(self._reading, self._feeds.run())
 
     def _label(self, bundle: Bundle) -> None:
         labelled = {(*c.hinted_as, r.id): r.labels for c in _fleets(bundle) for r in _used(c) if r.labels}
@@ -70,12 +66,9 @@ class FleetFeeds:
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        if self._running is not None:
-            self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._running
+        await self._reading.aclose()
         self._state = await self.state()
-        self._running = self._feeds = None
+        self._feeds = None
 
 
 def feeds_of(bundle: Bundle) -> tuple[FeedSettings, ...]:
@@ -112,8 +105,3 @@ def _fleets(bundle: Bundle) -> list[Capability]:
 def _used(capability: Capability) -> list[Replica]:
     assert capability.fleet is not None
     return [replica for replica in capability.fleet.replicas if replica.enabled]
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("the feeds of the fleets have ended", exc_info=task.exception())
