@@ -150,10 +150,9 @@ class AdmissionQueue:
         line = self._lines.get(tenant)
         if self._by_tenant.get(tenant, 0) >= self._rule.tenant_max:
             return self._retry_after_s(State.TENANT_FULL, line)
-        if self.waiting < self._rule.waiting_max or line is None:
+        if self.waiting < self._rule.waiting_max or line is None or self._gives_up_for(line) is not None:
             return None
-        longest = max(self._turns, key=_length)
-        return self._retry_after_s(State.SHED, line) if len(line.waiting) + 1 >= len(longest.waiting) else None
+        return self._retry_after_s(State.SHED, line)
 
     def _line_up(self, ticket: Ticket, held: int, now: float) -> Sequence[Ticket]:
         line = self._lines.get(ticket.tenant)
@@ -164,12 +163,11 @@ class AdmissionQueue:
         if held >= self._rule.tenant_max:
             given_up = self._make_room(line, ticket, State.TENANT_FULL)
         elif self.waiting >= self._rule.waiting_max:
-            longest = max(self._turns, key=_length, default=None)
-            own = 0 if line is None else len(line.waiting)
-            if longest is not None and longest is not line and len(longest.waiting) > own + 1:
-                given_up = self._give_up_last(longest, State.SHED)
-            else:
+            longest = self._gives_up_for(line)
+            if longest is None:
                 given_up = self._make_room(line, ticket, State.SHED)
+            else:
+                given_up = self._give_up_last(longest, State.SHED)
         if ticket.state is not State.WAITING:
             return given_up
         line = self._lines.get(ticket.tenant)
@@ -180,6 +178,12 @@ class AdmissionQueue:
         self.waiting += 1
         _count(self._by_tenant, ticket.tenant, 1)
         return given_up
+
+    def _gives_up_for(self, line: _Line | None) -> _Line | None:
+        """Where all is full, the line that gives up its last for one more of this one; None: it is its own."""
+        own = 0 if line is None else len(line.waiting)
+        longest = max(self._turns, key=_length, default=None)
+        return longest if longest is not None and len(longest.waiting) > own + 1 else None
 
     def _make_room(self, line: _Line | None, ticket: Ticket, why: State) -> Sequence[Ticket]:
         """Of the tenant's own waiting requests and the newcomer, the last in order is given up."""
