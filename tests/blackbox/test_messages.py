@@ -317,6 +317,8 @@ def test_a_checked_answer_is_collected_and_then_streamed(caller: Caller, checks:
     assert checks.raised.wire(200, streamed.response.headers, b"", streamed.response.url.path) is code
     assert [e["type"] for e in events] == EVENTS[:3] + EVENTS[4:]
     assert events[3]["delta"]["text"] == whole["content"][0]["text"] == GOOD
+    assert events[0]["message"]["usage"] == whole["usage"] | {"output_tokens": 0}
+    assert whole["usage"]["input_tokens"] > 0
     checks.outcome(caller, streamed.request_id, code, cost=2 * COST)
 
 
