@@ -278,6 +278,13 @@ async def test_for_who_has_left_no_file_is_read_to_its_end(tmp_path: Path) -> No
         assert store.reads.total() < 10
 
 
+async def test_head_of_a_files_bytes_has_no_answer_and_reads_none(tmp_path: Path) -> None:
+    async with reading(tmp_path, 1) as (plane, store, ask):
+        wire = MemoryWire("HEAD", ask().raw_path, plane.headers({}), b"")
+        await plane.parts.service.handle(wire)
+        assert (wire.status, store.reads.total()) == (404, 0)
+
+
 class Slow(MemoryWire):
     """A caller that takes nothing until it is told to."""
 
