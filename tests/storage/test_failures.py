@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from terraflow.ports.store import Claimed, Erased, Held, Reserved, Settlement, StoreUnavailable
 from terraflow.storage.sqlite.committer import NOTES_MAX
+from terraflow.storage.sqlite.connection import Database
 from terraflow.storage.sqlite.folder import DATABASE, FolderInUse, plane_runs
 from terraflow.storage.sqlite.schema import DatabaseUnusable
 from terraflow.storage.sqlite.store import SqliteStore, open_store
@@ -126,6 +128,24 @@ async def test_nothing_runs_on_a_connection_that_a_thread_is_closing(tmp_path: P
     await until_up(store)
     assert await store.find_entries("acme", "app", request_id()) == []
     await store.close()
+
+
+def test_a_database_of_which_the_second_connection_fails_is_not_kept_open(tmp_path: Path) -> None:
+    path, made = tmp_path / DATABASE, itertools.count(1)
+
+    def connect(file: str, **options: Any) -> sqlite3.Connection:
+        if next(made) == 2:
+            raise sqlite3.OperationalError("unable to open database file")
+        return sqlite3.connect(file, **options)
+
+    database = Database(path, connect=connect)
+    # What was raised holds on to the frames, so that nothing is closed for want of a reference.
+    with pytest.raises(sqlite3.OperationalError) as raised:
+        database.open()
+    assert str(raised.value) == "unable to open database file"
+    assert not [held for held in Path("/proc/self/fd").iterdir() if held.is_symlink() and held.resolve() == path]
+    database.open()
+    database.close()
 
 
 async def test_a_value_that_no_column_takes_fails_its_verb_alone(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ class Database:
     def open(self) -> None:
         """Open, make or migrate the schema, and make what the log holds durable (rule 3).
 
-        Raises sqlite3.Error, or DatabaseUnusable for a file that is not ours or whose newest leaves do not hash.
+        Leaves nothing open where it raises: sqlite3.Error, StoreUnavailable while another process reads, or
+        DatabaseUnusable for a file that is not ours or whose newest leaves do not hash.
         """
         if not self.path.exists():
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))

@@ -182,12 +182,7 @@ def open_tools(folder: Path, *, make: bool = False, connect: Connect = sqlite3.c
     try:
         database.open()
     except (sqlite3.Error, OSError) as error:
-        database.close()
         raise StoreUnavailable(f"{path} cannot be opened: {error}") from error
     except DatabaseUnusable as error:
-        database.close()
         raise DatabaseUnusable(f"{path}: {error}") from error
-    except BaseException:
-        database.close()
-        raise
     return Tools(database)
