@@ -105,6 +105,18 @@ async def test_a_failed_commit_is_not_tried_again_and_everything_is_reopened(tmp
     await store.close()
 
 
+async def test_a_failed_commit_of_nothing_is_told_and_reopened_all_the_same(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, clock=SetClock(), connect=disk.connect)
+    opened, disk.fail_before = disk.opened, 1
+    with pytest.raises(StoreUnavailable):
+        async with asyncio.timeout(5):
+            await store.settle(())
+    await until_up(store)
+    assert disk.opened >= opened + 2
+    await store.close()
+
+
 async def test_nothing_runs_on_a_connection_that_a_thread_is_closing(tmp_path: Path) -> None:
     """The interpreter lets the thread go on in the middle of the loop's statement: closed under it, it ended the
     process."""

@@ -259,22 +259,25 @@ class Committer:
     def _commit(self, verbs: list[Verb]) -> None:
         loop = self._loop or self._bind()
         if not self._database.written:
-            self._database.write("commit")
-            self._committed(verbs, None)
+            self._committed(verbs, self._write_commit())
             return
         self._busy = True
         began = loop.time()
 
         def commit() -> None:
-            failure: Exception | None = None
-            try:
-                self._database.write("commit")
-            except Exception as error:
-                failure = error
+            failure = self._write_commit()
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._waited, verbs, failure, began)
 
         self._worker.run(commit)
+
+    def _write_commit(self) -> Exception | None:
+        """COMMIT; why it failed."""
+        try:
+            self._database.write("commit")
+        except Exception as error:
+            return error
+        return None
 
     def _waited(self, verbs: list[Verb], failure: Exception | None, began: float) -> None:
         counts = self.counts
