@@ -230,23 +230,17 @@ async def create(edge: Edge, arrived: Arrived) -> Reply | Refuse | None:
     declared = _declared(Head({k: v for k, v in values.items() if k != b"content-type"}) if inline else arrived.head)
     if isinstance(declared, Refuse):
         return declared
-    if inline:
-        async with edge.desk.uploads.place(arrived.caller.tenant) as placed:
-            if not placed:
-                return no_room()
-            raw = await read_body(edge, arrived, edge.desk.limits.bytes_max)
-            if isinstance(raw, Refuse):
-                return raw
-            made = await edge.desk.create(arrived.caller, declared, Asked(), raw)
-        return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
-    raw = await read_body(edge, arrived, edge.plane.limits.body_bytes_max)
-    asked = raw if isinstance(raw, Refuse) else _asked(raw)
+    asked = Asked() if inline else await _read_asked(edge, arrived)
     if isinstance(asked, Refuse):
         return asked
     async with edge.desk.uploads.place(arrived.caller.tenant) as placed:
         if not placed:
             return no_room()
-        made = await edge.desk.create_of_file(arrived.caller, declared, asked)
+        if inline:
+            raw = await read_body(edge, arrived, edge.desk.limits.bytes_max)
+            made = raw if isinstance(raw, Refuse) else await edge.desk.create(arrived.caller, declared, asked, raw)
+        else:
+            made = await edge.desk.create_of_file(arrived.caller, declared, asked)
     return made if isinstance(made, Refuse) else plain_answer(_batch(made), arrived.request_id)
 
 
@@ -255,6 +249,11 @@ def _declared(head: Head) -> Declared | Refuse:
         if name in head.values:
             return invalid_request(name.decode(), "is not for batches")
     return parse_declared(head)
+
+
+async def _read_asked(edge: Edge, arrived: Arrived) -> Asked | Refuse:
+    raw = await read_body(edge, arrived, edge.plane.limits.body_bytes_max)
+    return raw if isinstance(raw, Refuse) else _asked(raw)
 
 
 def _asked(raw: bytes) -> Asked | Refuse:
