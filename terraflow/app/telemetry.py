@@ -27,6 +27,8 @@ LINES_MAX = 256
 """A full pipe takes at least 64 KiB without making the writer wait; a line has about 250 bytes."""
 
 _SHED = Refuse(reason=Governed.QUEUE_SHED)
+_Owner = tuple[str, str] | tuple[None, None]
+"""Tenant and application."""
 
 
 class JsonLines(logging.Formatter):
@@ -86,7 +88,7 @@ class AccessLog:
         self._clock = clock
         self._out = out
         self._lines: list[bytes] = []
-        self._shed: Counter[KeyHolder] = Counter()
+        self._shed: Counter[_Owner] = Counter()
 
     def closed(self, x: Exchange, closed: Closed) -> None:
         """Keep a governed request's line for the next write."""
@@ -113,18 +115,19 @@ class AccessLog:
         """Keep the line of a request that was never governed: who sent it is known once its key was."""
         if self._out is None:
             return
+        owner = (None, None) if caller is None else (caller.tenant, caller.application)
         if request_id is None and caller is not None and refuse.reason is Governed.QUEUE_SHED:
             self._flush_soon()
-            self._shed[caller] += 1
+            self._shed[owner] += 1
             return
-        self._keep(self._ungoverned(refuse, request_id, caller))
+        self._keep(self._ungoverned(refuse, request_id, owner))
 
-    def _ungoverned(self, refuse: Refuse, request_id: str | None, caller: KeyHolder | None) -> dict[str, object]:
+    def _ungoverned(self, refuse: Refuse, request_id: str | None, owner: _Owner) -> dict[str, object]:
         return {
             "time": rfc3339(self._clock.now()),
             "request_id": request_id,
-            "tenant": None if caller is None else caller.tenant,
-            "application": None if caller is None else caller.application,
+            "tenant": owner[0],
+            "application": owner[1],
             "reason": refuse.reason,
             "detail": refuse.detail,
             "status": ungoverned_status(refuse),
@@ -144,8 +147,8 @@ class AccessLog:
     def flush(self) -> None:
         """Write what is gathered."""
         lines, self._lines = self._lines, []
-        for caller, requests in self._shed.items():
-            lines.append(_encode(self._ungoverned(_SHED, None, caller) | {"requests": requests}))
+        for owner, requests in self._shed.items():
+            lines.append(_encode(self._ungoverned(_SHED, None, owner) | {"requests": requests}))
         self._shed.clear()
         if not lines or self._out is None:
             return

@@ -41,8 +41,9 @@ async def test_sheds_before_governance_are_one_line_an_application_with_their_nu
     out = io.StringIO()
     log, shed = AccessLog(SetClock(), out), Refuse(reason=Governed.QUEUE_SHED, retry_after_s=1)
     one, other = KeyHolder("acme", "web", "key_1"), KeyHolder("umbra", "web", "key_2")
-    for _ in range(300):
+    for _ in range(150):
         log.turned_away(shed, None, one)
+        log.turned_away(shed, None, KeyHolder("acme", "web", "key_3"))
     log.turned_away(shed, None, other)
     log.turned_away(shed, "req_1", one)
     log.turned_away(invalid_request("body", "must be"), "req_2", one)
