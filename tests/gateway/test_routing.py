@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from terraflow.core.reasons import Governed
 from tests.harness.bundle import document, purpose, sim
 from tests.harness.inside import Inside, plane_inside
@@ -79,6 +81,28 @@ async def test_so_does_the_longest_time_that_the_plane_gives_where_the_contract_
         heard = await inside.chat(BODY)
         assert heard.headers["x-terraflow-reason"] == Governed.DEADLINE_EXPIRED
         assert inside.parts.plane.health.recent_faults("m") == 1
+
+
+@pytest.mark.parametrize(("choices", "faults"), [(1, 1), (2, 0)])
+async def test_several_choices_that_an_engine_does_not_give_spoil_nobodys_capability(
+    choices: int, faults: int, tmp_path: Path
+) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m", {"fail": "malformed"})))) as inside:
+        await inside.chat({**BODY, "n": choices})
+        assert inside.upstream_calls == 1
+        assert inside.parts.plane.health.recent_faults("m") == faults
+
+
+@pytest.mark.parametrize(
+    ("fail", "fewer"), [("rate_limited", True), ("overloaded", True), ("timeout", True), ("server_error", False)]
+)
+async def test_a_capability_that_is_given_too_much_is_called_less_at_once(
+    fail: str, fewer: bool, tmp_path: Path
+) -> None:
+    async with plane_inside(tmp_path / "data", document(purpose("w", sim("m", {"fail": fail})))) as inside:
+        await inside.chat(BODY)
+        slots = inside.parts.plane.capacity.slots("m", None)
+        assert (slots.limit < slots.ceiling) is fewer
 
 
 async def once(true: Callable[[], object]) -> None:
