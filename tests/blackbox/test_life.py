@@ -88,6 +88,34 @@ def test_what_does_not_finish_in_time_is_recorded(launch: Launch, upstreams: Ups
     assert outcome["cost_micro_usd"] == decision["reserved_micro_usd"]
 
 
+@every_mouth
+def test_whom_the_end_cuts_off_is_told_so(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
+    waiting = Held(launch, upstreams, drain_s=3)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(waiting.caller.ask)
+        until(lambda: waiting.vendor.requests)
+        waiting.plane.stop()
+        response = running.result()
+    waiting.plane.start()
+    reserved = waiting.caller.evidence(_recorded(waiting))["decision"]["reserved_micro_usd"]
+    checks.refused(waiting.caller, response, Governed.INTERNAL_ERROR, detail="plane_stopped", cost=reserved)
+
+
+def test_a_stream_that_the_end_cuts_off_ends_in_an_error_event(
+    launch: Launch, upstreams: Upstreams, checks: Checks
+) -> None:
+    waiting = Held(launch, upstreams, drain_s=3)
+    waiting.vendor.replies[:] = [flow(text("Certain"), waiting.gate, text("ly."), END, USED, DONE)]
+    with ThreadPoolExecutor(1) as threads, waiting.caller.stream("plain") as streamed:
+        events = streamed.events()
+        next(events)
+        ended = threads.submit(waiting.plane.stop)
+        rest = list(events)
+        assert ended.result() == 0
+    waiting.plane.start()
+    checks.broken(waiting.caller, streamed, rest, Governed.INTERNAL_ERROR, "plane_stopped")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_crash_during_a_call_posts_its_worst_case(
     stream: bool, launch: Launch, upstreams: Upstreams, checks: Checks
