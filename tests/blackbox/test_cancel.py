@@ -137,3 +137,17 @@ def test_a_request_that_is_not_there(named: str, site: Site, checks: Checks) -> 
 @pytest.mark.parametrize("named", ["", "req_0/more", "req_0/a/b"])
 def test_no_other_path_cancels(named: str, site: Site, checks: Checks) -> None:
     checks.ungoverned(site.caller.cancel(named), ModelApi.NOT_FOUND)
+
+
+def test_an_end_that_is_not_recorded_yet_is_told_as_one(launch: Launch, upstreams: Upstreams, checks: Checks) -> None:
+    vendor = upstreams.open()
+    site = launch(bundle.document(purpose("plain", remote("engine", vendor.port))), faults=True)
+    with _under_way(site, vendor, held(Gate(), answer())) as (request_id, asking):
+        with site.plane.fault("finish"):
+            done = site.caller.cancel(request_id)
+            assert checks.raised(asking.result()) is Governed.EVIDENCE_UNAVAILABLE
+        assert done.status_code == 202
+        told = {"cancelled": None, "reason_code": None, "cost_usd": None}
+        assert done.json() == {"object": "request", "id": request_id} | told
+        until(lambda: not _open(site))
+    checks.outcome(site.caller, request_id, Governed.EVIDENCE_UNAVAILABLE, detail="recorded_late")
