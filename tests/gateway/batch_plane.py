@@ -44,6 +44,13 @@ async def ended(plane: Inside, batch: Batch, caller: KeyHolder = ACME) -> Batch:
             await asyncio.sleep(0.01)
 
 
+async def left_by(runner: Any) -> None:
+    """Return when the runner has no batch any more."""
+    async with asyncio.timeout(10):
+        while len(runner._open):  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0.01)
+
+
 async def results(plane: Inside, batch: Batch, *, completed: bool) -> list[dict[str, Any]]:
     store = plane.parts.batches._store
     found = await store.results(batch, completed=completed, after=-1, limit=1_000)

@@ -188,8 +188,12 @@ async def begin_pinned(plane: Inside, *lines: Any) -> Batch:
 
 async def test_an_item_whose_capability_rested_runs_when_it_is_back(tmp_path: Path) -> None:
     async with plane_inside(tmp_path, resting_after_a_call(), health_faults_max=1, health_rest_s=1) as plane:
-        batch = await ended(plane, await begin_pinned(plane, line("pinned", "a")))
+        begun = await begin_pinned(plane, line("pinned", "a"))
+        runner: Any = plane.parts.batches
+        running = runner._open.find(begun.id)
+        batch = await ended(plane, begun)
         assert (batch.completed, batch.failed, plane.upstream_calls) == (1, 0, 2)
+        assert running.rest_until and not running.pause_s, "its next rest is a short one again"
 
 
 async def test_items_that_wait_for_their_capability_hold_no_others_up(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from terraflow.gateway.batches.desk import Asked
 from terraflow.gateway.exchange import Declared
 from terraflow.ports.batches import Batch, BatchStatus
 from terraflow.ports.runtime import Clock
-from terraflow.ports.store import StoreUnavailable
-from tests.gateway.batch_plane import ACME, begin, document, ended, results
+from terraflow.ports.store import Entry, StoreUnavailable
+from tests.gateway.batch_plane import ACME, begin, document, ended, left_by, results
 from tests.harness import bundle
 from tests.harness.batches import joined, line
 from tests.harness.bundle import purpose, sim
@@ -68,6 +68,7 @@ async def test_a_verb_that_fails_costs_no_item_and_runs_none_twice(verb: str, ef
             outcome = await plane.parts.store.find_entries("acme", "web", each["response"]["request_id"])
             assert [entry.kind for entry in outcome] == ["intent", "outcome"]
             assert each["response"]["body"]["choices"][0]["finish_reason"] == "stop"
+        await left_by(runner)
 
 
 async def test_an_item_that_could_not_be_returned_runs_later(tmp_path: Path) -> None:
@@ -162,9 +163,7 @@ async def test_of_a_batch_that_failed_nothing_is_kept_that_takes_room(verb: str,
             await begin(plane, ACME, *(line(f"{no}") for no in range(40)))
         [opened], _ = await desk.page(ACME, None, 9)
         assert (await ended(plane, opened)).status is BatchStatus.FAILED
-        async with asyncio.timeout(10):
-            while len(runner._open):  # noqa: ASYNC110  nothing tells of it
-                await asyncio.sleep(0.01)
+        await left_by(runner)
         assert failing.failed
         assert plane.parts.store._database.read("batch_bytes") == [(0,)]  # type: ignore[attr-defined]
 
@@ -287,6 +286,53 @@ async def test_an_item_that_ends_while_others_are_settled_is_left_to_whoever_run
     assert not [record for record in caplog.records if record.name == "terraflow.batches"]
 
 
+class EndsFail:
+    """The real store of batches. Each item's end fails the first time."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._failed = set[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def end_item(self, batch: Batch, no: int, request_id: str, **named: Any) -> None:
+        """See the port."""
+        if no not in self._failed:
+            self._failed.add(no)
+            raise StoreUnavailable("the disk is gone")
+        await self._real.end_item(batch, no, request_id, **named)
+
+
+class Unended:
+    """The real store, in which the first request that is asked for has not ended yet."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._asked = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def find_entries(self, tenant: str, application: str, request_id: str) -> list[Entry]:
+        """See the port."""
+        found = await self._real.find_entries(tenant, application, request_id)
+        asked, self._asked = self._asked, True
+        return [entry for entry in found if asked or entry.kind != "outcome"]
+
+
+async def test_an_item_whose_request_has_not_ended_yet_is_decided_later_whatever_comes_behind_it(
+    tmp_path: Path,
+) -> None:
+    async with plane_inside(tmp_path, document(), batch_running_max=2) as plane:
+        runner: Any = plane.parts.batches
+        runner._store = EndsFail(runner._store)
+        runner._plane = msgspec.structs.replace(runner._plane, store=Unended(runner._plane.store))
+        batch = await ended(plane, await begin(plane, ACME, line("a"), line("b")))
+        assert (batch.status, batch.completed, batch.failed) == (BatchStatus.COMPLETED, 2, 0)
+        assert plane.upstream_calls == 2
+
+
 class SetBack:
     """The real clock, whose time of day may be set back."""
 
@@ -339,9 +385,7 @@ async def test_what_is_left_of_a_batch_that_failed_goes_with_the_next_start(tmp_
         assert opened.status is BatchStatus.FAILED
     parts = await start(Settings(data_dir=str(tmp_path)))
     try:
-        async with asyncio.timeout(10):
-            while len(parts.batches._open):  # noqa: ASYNC110  nothing tells of it
-                await asyncio.sleep(0.01)
+        await left_by(parts.batches)
         found = await parts.service.edge.desk.find(ACME, opened.id)
         assert isinstance(found, Batch)
         assert (found.status, found.ended_at is None, found.completed) == (BatchStatus.FAILED, False, 0)
