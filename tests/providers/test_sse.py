@@ -109,3 +109,22 @@ def test_one_byte_reads_of_a_long_line_cost_no_more_than_linear():
 
     cost(1_000)
     assert cost(400_000) < 8 * 4 * max(cost(100_000), 0.001)
+
+
+@pytest.mark.parametrize(
+    ("stream", "left"),
+    [
+        (b"data: a", b"a"),
+        (b"data: a\n", b"a"),
+        (b"data: a\r", b"a"),
+        (b"data: a\ndata: b", b"a\nb"),
+        (b"data: a\n\n", b""),
+        (b": note", b""),
+        (b"", b""),
+    ],
+)
+def test_what_has_begun_and_not_ended_is_given_once(stream: bytes, left: bytes):
+    parser = EventParser()
+    parser.feed(stream)
+    assert parser.rest() == left
+    assert parser.rest() == b""
