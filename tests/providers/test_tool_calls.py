@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from terraflow.providers.tool_calls import CallIndices
+from terraflow.providers.tool_calls import CallIndices, renew
 
 
 def indices(*pieces: tuple[int, str | None], choice: int = 0) -> list[int]:
@@ -78,3 +78,13 @@ def test_a_call_without_an_id_is_given_one_of_its_own() -> None:
     assert len(first["id"]) <= 40, "OpenAI takes no longer ones back"
     assert "id" not in again
     assert "id" not in late
+
+
+def test_a_call_in_the_old_form_is_told_where_there_is_none_in_the_new() -> None:
+    old, new = {"name": "f", "arguments": "{}"}, [{"index": 0, "id": "a"}]
+    alone: dict[str, Any] = {"function_call": old}
+    both: dict[str, Any] = {"function_call": old, "tool_calls": new}
+    renew(alone, index=0)
+    renew(both, index=0)
+    assert alone == {"tool_calls": [{"index": 0, "type": "function", "function": old}]}
+    assert both == {"tool_calls": new}
