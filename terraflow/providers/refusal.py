@@ -58,7 +58,7 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, now_s: f
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         document = None
     refusal = refusal_of(status, document, parse_retry_after_s(headers, now_s))
-    return refusal._replace(in_vain=headers.get("x-should-retry", "").strip().lower() == "false")
+    return refusal._replace(in_vain=headers.get("x-should-retry") == "false")
 
 
 def refusal_of(status: int, document: Any, retry_after_s: float | None = None, *, begun: bool = False) -> Refusal:
